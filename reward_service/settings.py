@@ -1,0 +1,33 @@
+"""Settings of the service, each read from an environment variable of the same name with the prefix `REWARD_`."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from pydantic import Field
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+class Settings(BaseSettings):
+    """Sizes, clocks and limits. The defaults suit one small machine."""
+
+    model_config = SettingsConfigDict(env_prefix="REWARD_", frozen=True)
+
+    workers: int = Field(default_factory=_cores, ge=1, description="worker processes that score at a time")
+    item_cpu_seconds: float = Field(default=2.0, gt=0, description="CPU time one reward may take on one completion")
+    item_wall_seconds: float = Field(
+        default=30.0, gt=0, description="the same in wall time: loose, for what sleeps; a paused machine must fit in"
+    )
+    worker_memory_mb: int = Field(default=512, ge=128, description="resident memory at which a worker is killed")
+    max_body_bytes: int = Field(default=64 * 1024 * 1024, ge=1024, description="largest request body")
+    max_items: int = Field(default=65_536, ge=1, description="most completions in one request")
+    max_text_chars: int = Field(default=2_000_000, ge=1, description="longest completion that is scored")
+    max_queued_items: int = Field(default=1_000_000, ge=1, description="reward × completion pairs waiting; then 429")
+    max_deadline_ms: int = Field(default=600_000, ge=1, description="longest deadline, and the one of requests without")
+    allow_drafts: bool = Field(default=False, description="serve rewards that are not released; answers mark them")
+    suites: Path | None = Field(default=None, description="a YAML file of further suites")

@@ -1,0 +1,82 @@
+"""A worker's life: take a chunk, answer it unit by unit, take the next. The parent's clock ends what does not end."""
+
+from __future__ import annotations
+
+import decimal
+import random
+import select
+import socket
+import sys
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
+import mpmath
+
+from reward_service.worker.catalogue import Catalogue
+from reward_service.worker.evaluate import evaluate
+from reward_service.worker.frames import Decoder, encode, receive
+from reward_service.worker.types import Found, Item, Outcome
+
+MAX_ANSWER_CHARS = 256
+_RECURSION_LIMIT = 2000
+
+
+def work(connection: socket.socket, catalogue: Catalogue) -> None:
+    """Answer chunks until the parent closes the connection.
+
+    A chunk is `{rewards: [[id, params]], golds, prompt, metadata, completions: [[text, token_count, token_ids,
+    finish_reason]], units: [[unit, completion, reward]]}`. Each unit is answered `[unit, value, status, detail]` as
+    soon as it is done; `"done"` follows the last. `"stop"` from the parent ends a chunk after the unit at hand.
+    """
+    decoder = Decoder()
+    while (messages := receive(connection, decoder)) is not None:
+        for message in messages:
+            # A "stop" that arrives after its chunk has ended is stale.
+            if message != "stop":
+                _answer_chunk(connection, catalogue, message)
+                connection.sendall(encode("done"))
+
+
+def _answer_chunk(connection: socket.socket, catalogue: Catalogue, chunk: Mapping[str, Any]) -> None:
+    rewards = [(catalogue[reward_id], params) for reward_id, params in chunk["rewards"]]
+    items = [_item(chunk, *completion) for completion in chunk["completions"]]
+    for position, (unit, completion, index) in enumerate(chunk["units"]):
+        # The parent speaks up during a chunk only to stop it: the word stays in the socket for `work` to drop.
+        if position and select.select([connection], [], [], 0)[0]:
+            return
+        restore_state()
+        reward, params = rewards[index]
+        outcome = evaluate(reward, items[completion], golds=chunk["golds"], params=params)
+        connection.sendall(encode([unit, outcome.value, outcome.status, _detail(outcome)]))
+
+
+def _item(
+    chunk: Mapping[str, Any], text: str, token_count: int | None, token_ids: list[int] | None, finish_reason: str | None
+) -> Item:
+    return Item(
+        completion=text,
+        prompt=tuple(chunk["prompt"]),
+        metadata=chunk["metadata"],
+        token_count=token_count,
+        token_ids=None if token_ids is None else tuple(token_ids),
+        finish_reason=finish_reason,
+    )
+
+
+def _detail(outcome: Outcome) -> dict[str, Any] | None:
+    found: Found | None = outcome.found
+    if outcome.error is not None:
+        return {"error": outcome.error}
+    if found is None or outcome.value is None:
+        return None
+    return {"answer": found.answer[:MAX_ANSWER_CHARS], "by": found.by, "span": found.span}
+
+
+def restore_state() -> None:
+    """Put back what a reward or a library under it could have changed and a later item would notice."""
+    random.seed(0)
+    sys.setrecursionlimit(_RECURSION_LIMIT)
+    decimal.setcontext(decimal.DefaultContext.copy())
+    mpmath.mp.prec = 53
+    warnings.simplefilter("ignore")
