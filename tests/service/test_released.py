@@ -1,0 +1,36 @@
+"""A released version never moves a number: its digest is the one that was recorded."""
+
+from __future__ import annotations
+
+import importlib.metadata
+
+import pytest
+
+from reward_service.state import read_released
+from reward_service.worker.rewards import CATALOGUE
+
+RELEASED = read_released()
+
+
+@pytest.mark.parametrize("reward_id", RELEASED)
+def test_a_released_digest_has_not_moved(reward_id: str) -> None:
+    recorded = RELEASED[reward_id]
+    if CATALOGUE.digest(reward_id) in recorded["digests"]:
+        return
+    now = {name: digest[:16] for name, digest in CATALOGUE.closure(reward_id).items()}
+    then = recorded["definitions"]
+    moved = sorted(name for name in now.keys() | then.keys() if now.get(name) != then.get(name))
+    pytest.fail(
+        f"{reward_id} is released, and {', '.join(moved) or 'its parameters, uses or lock'} moved. "
+        "Leave it as it was and add a new version; or, if no number can move, release it as such"
+    )
+
+
+def test_every_released_reward_is_served() -> None:
+    assert [reward_id for reward_id in RELEASED if reward_id not in CATALOGUE] == []
+
+
+def test_the_installed_packages_are_those_of_the_locks() -> None:
+    for reward in CATALOGUE:
+        for name, version in (reward.lock.packages if reward.lock else {}).items():
+            assert importlib.metadata.version(name) == version, f"{reward.id} promises its numbers on {name} {version}"
