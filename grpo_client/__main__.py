@@ -1,0 +1,5 @@
+"""`python -m grpo_client` is `grpo-client`."""
+
+from grpo_client.cli import main
+
+main()

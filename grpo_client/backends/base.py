@@ -1,0 +1,44 @@
+"""What the training page asks of a tensor library."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from grpo_client.batch import Batch
+from grpo_client.data import Tokenizer
+from grpo_client.losses import LossFn
+from grpo_client.types import Prompt, Rollout, Sampling
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateStats:
+    """One optimizer step. `metrics` are the loss's own; `applied` is false when loss or gradient were not finite."""
+
+    loss: float
+    grad_norm: float
+    applied: bool
+    metrics: Mapping[str, float]
+
+
+class Backend(Protocol):
+    """A model that can be sampled from and learnt with."""
+
+    tokenizer: Tokenizer
+
+    def sample(self, prompts: Sequence[Prompt], sampling: Sampling) -> Iterator[tuple[int, list[Rollout]]]:
+        """Groups as they finish, each with its prompt's place in `prompts`."""
+
+    def with_logprobs(self, batch: Batch, *, old: bool, ref: bool) -> Batch:
+        """The batch with the policy's logprobs as they are now (`old`) and those of the frozen reference (`ref`)."""
+
+    def update(self, batch: Batch, loss_fn: LossFn) -> UpdateStats:
+        """One optimizer step on a batch."""
+
+    def save(self, path: Path) -> None:
+        """Model, tokenizer and generation config in Hugging Face format."""
+
+    def peak_memory_gb(self) -> float:
+        """The most memory that was in use at a time: of the device, or of the process on a CPU."""

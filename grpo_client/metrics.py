@@ -1,0 +1,88 @@
+"""A step as a row of numbers, under the names that people chart. What is unknown is None, never 0."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import Counter
+from collections.abc import Sequence
+from statistics import fmean, stdev
+
+from reward_proto import v1
+
+from grpo_client.advantages import Advantages
+from grpo_client.backends.base import UpdateStats
+from grpo_client.rollout import Rollouts
+from grpo_client.types import Group
+
+Row = dict[str, float | int | str | None]
+
+
+def reward_metrics(groups: Sequence[Group], advantages: Advantages) -> Row:
+    """What a step's rewards were: over scored completions, ddof 1, as TRL names them; nulls counted by status."""
+    row: Row = {"reward": advantages.reward_mean, "reward_std": advantages.reward_std}
+    nulls: Counter[str] = Counter(dict.fromkeys(sorted(v1.NULL_STATUSES), 0))
+    for name in groups[0].scores.values:
+        values = [value for group in groups for value in group.scores.values[name] if value is not None]
+        row[f"rewards/{name}/mean"] = fmean(values) if values else None
+        row[f"rewards/{name}/std"] = stdev(values) if len(values) > 1 else None
+        for group in groups:
+            pairs = zip(group.scores.values[name], group.scores.statuses[name], strict=True)
+            nulls.update(status for value, status in pairs if value is None)
+    row |= {f"reward/null/{status}": count for status, count in nulls.items()}
+    row["frac_reward_zero_std"] = advantages.frac_reward_zero_std
+    return row
+
+
+def completion_metrics(groups: Sequence[Group]) -> Row:
+    """How long the completions were, in tokens, and which share of them was cut."""
+    rollouts = [rollout for group in groups for rollout in group.rollouts]
+    lengths = [len(rollout.token_ids) for rollout in rollouts]
+    return {
+        "completions/mean_length": fmean(lengths),
+        "completions/min_length": min(lengths),
+        "completions/max_length": max(lengths),
+        "completions/clipped_ratio": fmean(rollout.finish_reason == "length" for rollout in rollouts),
+    }
+
+
+def update_metrics(update: UpdateStats | None) -> Row:
+    """Of the optimizer step; all None for a step that took none, because nothing was scored."""
+    if update is None:
+        return {"loss": None, "grad_norm": None, "kl": None, "update/applied": 0}
+    metrics: Row = {key: finite(value) for key, value in update.metrics.items()}
+    return {"kl": None, **metrics, "loss": finite(update.loss), "grad_norm": finite(update.grad_norm)} | {
+        "update/applied": int(update.applied)
+    }
+
+
+def finite(value: float) -> float | None:
+    """The value, or None where JSON has no number for it."""
+    return value if math.isfinite(value) else None
+
+
+def time_metrics(rollouts: Rollouts, clock: Stopwatch) -> Row:
+    """Seconds of the step (evaluation apart) and sampled tokens a second."""
+    tokens = sum(len(rollout.token_ids) for group in rollouts.groups for rollout in group.rollouts)
+    return {
+        "time/step": clock.laps["rollout"] + clock.laps["update"],
+        "time/rollout": rollouts.sampling_seconds,
+        "time/reward_wait": rollouts.waiting_seconds,
+        "time/update": clock.laps["update"],
+        "tok_per_s/rollout": tokens / rollouts.sampling_seconds,
+    }
+
+
+class Stopwatch:
+    """Seconds of named laps; the first one is running from the start."""
+
+    def __init__(self, first: str) -> None:
+        self.laps: dict[str, float] = {}
+        self._running = first
+        self._since = time.perf_counter()
+
+    def lap(self, name: str) -> None:
+        """End the running lap and begin another."""
+        now = time.perf_counter()
+        self.laps[self._running] = now - self._since
+        self._running, self._since = name, now

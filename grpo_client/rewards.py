@@ -1,0 +1,229 @@
+"""The reward service, seen from a trainer: resolve once, score groups, never invent a number.
+
+What may pass (no connection, 429, 503, other 5xx) is tried again with growing, jittered pauses; what will not (4xx) is
+not. Every answer is checked: ids, lengths, names, digests.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Self
+
+import httpx
+from pydantic import ValidationError
+from reward_proto import v1
+from tenacity import RetryCallState, Retrying, retry_if_exception, stop_after_delay, wait_exponential_jitter
+
+from grpo_client.errors import ConfigError, RewardServiceError
+
+_FIRST_PAUSE_SECONDS = 0.2
+_LONGEST_PAUSE_SECONDS = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """The rewards of a run, resolved once: what is asked of the service in every step, digests included."""
+
+    suite: str | None
+    rewards: tuple[v1.RewardSpec, ...]
+    infos: Mapping[str, v1.RewardInfo]  # by reward id
+    service: str
+
+    @property
+    def names(self) -> list[str]:
+        """The names under which scores come back, in the order that totals are added up in."""
+        return [spec.name or spec.id for spec in self.rewards]
+
+    def needs(self) -> frozenset[str]:
+        """What the rewards need to be sent, besides completions and golds."""
+        return frozenset(need for spec in self.rewards for need in self.infos[spec.id].needs)
+
+
+class _Passing(Exception):
+    """A failure that may pass, with the pause that the service asked for."""
+
+    def __init__(self, message: str, retry_after: float | None = None) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
+
+
+class RewardClient:
+    """A connection to a reward service. Safe to use from several threads.
+
+    Every method raises RewardServiceError with the URL, what happened and what now; ConfigError for what the service
+    does not know.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        timeout: float = 60.0,
+        retry_seconds: float = 120.0,
+        on_retry: Callable[[str], None] = lambda message: None,
+        transport: httpx.BaseTransport | None = None,
+    ) -> None:
+        self.url = url.rstrip("/")
+        self.retries = 0
+        self._retry_seconds = retry_seconds
+        self._on_retry = on_retry
+        self._timeout = timeout
+        try:
+            self._http = httpx.Client(base_url=self.url, timeout=timeout, transport=transport)
+        except httpx.InvalidURL as error:
+            raise ConfigError(f"--reward-url {url} is not a URL ({error}); write http://host:port") from error
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._http.close()
+
+    # ---- what there is --------------------------------------------------------------------------------------
+
+    def info(self) -> v1.ServiceInfo:
+        """The service's version and limits. Does not wait for a service that is not there."""
+        try:
+            return v1.ServiceInfo.model_validate(self._once("GET", v1.ROOT_PATH, None))
+        except _Passing as error:
+            raise RewardServiceError(
+                f"no reward service answers at {self.url} ({error}). Start one with `reward-service serve`, "
+                "or name another with --reward-url"
+            ) from error
+        except ValidationError as error:
+            raise RewardServiceError(f"{self.url} answers, but not as a reward service does: {error}") from error
+
+    def resolve(self, *, suite: str | None, rewards: Sequence[tuple[str, float]]) -> Manifest:
+        """The rewards of a suite, or those named with their weights, with their digests as they are served now."""
+        service = self.info()
+        if suite is not None:
+            found = v1.SuiteInfo.model_validate(self._call("GET", f"{v1.SUITES_PATH}/{suite}"))
+            wanted = [v1.RewardSpec.model_validate(entry.model_dump()) for entry in found.rewards]
+        else:
+            wanted = [v1.RewardSpec(id=reward_id, weight=weight) for reward_id, weight in rewards]
+        infos = {spec.id: self.reward(spec.id) for spec in wanted}
+        pinned = tuple(spec.model_copy(update={"digest": infos[spec.id].digest}) for spec in wanted)
+        return Manifest(suite, pinned, infos, service.service)
+
+    def reward(self, reward_id: str) -> v1.RewardInfo:
+        """One reward as it is served. Raises ConfigError with the nearest ids."""
+        return v1.RewardInfo.model_validate(self._call("GET", f"{v1.REWARDS_PATH}/{reward_id}"))
+
+    # ---- scoring --------------------------------------------------------------------------------------------
+
+    def score(
+        self, manifest: Manifest, groups: Sequence[v1.Group], *, run: v1.Run | None = None
+    ) -> list[v1.GroupScores]:
+        """One answer a group, in order, checked against what was asked."""
+        request = v1.ScoreRequest(
+            rewards=list(manifest.rewards), groups=list(groups), run=run, deadline_ms=int(self._timeout * 900)
+        )
+        answer = self._call("POST", v1.SCORE_PATH, request.model_dump_json(exclude_unset=True, exclude_none=True))
+        try:
+            scored = v1.ScoreResponse.model_validate(answer)
+            _check(scored, manifest, groups)
+        except (ValidationError, ValueError) as error:
+            raise RewardServiceError(f"{self.url} broke the contract: {error}") from error
+        return scored.groups
+
+    # ---- calls ----------------------------------------------------------------------------------------------
+
+    def _call(self, method: str, path: str, body: str | None = None) -> Any:
+        retrying = Retrying(
+            retry=retry_if_exception(lambda error: isinstance(error, _Passing)),
+            stop=stop_after_delay(self._retry_seconds),
+            wait=_pause,
+            before_sleep=self._say,
+            reraise=True,
+        )
+        try:
+            return retrying(self._once, method, path, body)
+        except _Passing as error:
+            raise RewardServiceError(
+                f"the reward service at {self.url} did not answer in {self._retry_seconds:.0f} s of trying: {error}. "
+                "Start it again with `reward-service serve`, or wait longer with --reward-retry-seconds"
+            ) from error
+
+    def _once(self, method: str, path: str, body: str | None) -> Any:
+        try:
+            response = self._http.request(
+                method, path, content=body, headers={"Content-Type": "application/json"} if body else None
+            )
+        except httpx.TransportError as error:
+            raise _Passing(f"{type(error).__name__}: {error}") from error
+        if response.status_code == 429 or response.status_code >= 500:
+            raise _Passing(f"{response.status_code}: {_problem(response)}", _retry_after(response))
+        if response.status_code == 404 and path.startswith((v1.REWARDS_PATH, v1.SUITES_PATH)):
+            raise ConfigError(f"{path.rpartition('/')[2]}: {_problem(response)}")
+        if response.status_code >= 300:
+            raise RewardServiceError(f"{self.url}{path} refused ({response.status_code}): {_problem(response)}")
+        try:
+            return response.json()
+        except ValueError as error:
+            raise RewardServiceError(
+                f"{self.url}{path} answered something that is not JSON; is it a reward service?"
+            ) from error
+
+    def _say(self, state: RetryCallState) -> None:
+        self.retries += 1
+        error = state.outcome.exception() if state.outcome else None
+        self._on_retry(f"reward service at {self.url}: {error}; trying again")
+
+
+def _check(answer: v1.ScoreResponse, manifest: Manifest, groups: Sequence[v1.Group]) -> None:
+    """Raise ValueError when an answer does not fit its question."""
+    served = [(reward.name, reward.digest) for reward in answer.rewards]
+    asked = [(spec.name or spec.id, spec.digest) for spec in manifest.rewards]
+    if served != asked:
+        raise ValueError(f"asked for {asked}, scored with {served}")
+    if [group.id for group in answer.groups] != [group.id for group in groups]:
+        raise ValueError("the groups that came back are not those that were sent")
+    for sent, got in zip(groups, answer.groups, strict=True):
+        size = len(sent.completions)
+        lists: list[Sequence[Any]] = [got.totals]
+        for name in manifest.names:
+            if name not in got.scores or name not in got.statuses:
+                raise ValueError(f"group {sent.id} has no scores of {name}")
+            lists += [got.scores[name], got.statuses[name]]
+        if any(len(one) != size for one in lists):
+            raise ValueError(f"group {sent.id} has {size} completions and {[len(one) for one in lists]} results")
+        if any(
+            value is not None and not math.isfinite(value)
+            for one in (got.totals, *got.scores.values())
+            for value in one
+        ):
+            raise ValueError(f"group {sent.id} has a score that is not finite")
+
+
+_backoff = wait_exponential_jitter(
+    multiplier=_FIRST_PAUSE_SECONDS, max=_LONGEST_PAUSE_SECONDS, jitter=_FIRST_PAUSE_SECONDS
+)
+
+
+def _pause(state: RetryCallState) -> float:
+    error = state.outcome.exception() if state.outcome else None
+    asked = error.retry_after if isinstance(error, _Passing) else None
+    return max(asked or 0.0, _backoff(state))
+
+
+def _retry_after(response: httpx.Response) -> float | None:
+    text = response.headers.get("retry-after", "")
+    return min(float(text), 60.0) if text.isdecimal() else None
+
+
+def _problem(response: httpx.Response) -> str:
+    """The detail of a problem document, with its faults and nearest ids; else the start of whatever came."""
+    try:
+        problem = v1.Problem.model_validate_json(response.content)
+    except ValidationError:
+        return response.text[:200]
+    faults = "; ".join(f"{one.get('path')}: {one.get('message')}" for one in problem.errors or [])
+    nearest = f" (nearest: {', '.join(problem.nearest)})" if problem.nearest else ""
+    return problem.detail + (f" [{faults}]" if faults else "") + nearest

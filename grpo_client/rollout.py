@@ -1,0 +1,79 @@
+"""Sample groups and have them scored: each finished group is on its way to the service while the next is sampled."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+
+from reward_proto import v1
+
+from grpo_client.backends.base import Backend
+from grpo_client.rewards import Manifest, RewardClient
+from grpo_client.types import Group, Prompt, Rollout, Sampling, Scores
+
+_SCORING_THREADS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Rollouts:
+    """The groups of a step in the order of its prompts, and where the time went."""
+
+    groups: list[Group]
+    sampling_seconds: float
+    waiting_seconds: float  # for the last scores, after the last token
+
+
+class Sampler:
+    """Samples from a backend and scores with a reward client."""
+
+    def __init__(self, backend: Backend, rewards: RewardClient, *, run_id: str) -> None:
+        self._backend = backend
+        self._rewards = rewards
+        self._run_id = run_id
+        self._threads = ThreadPoolExecutor(_SCORING_THREADS, thread_name_prefix="rewards")
+
+    def close(self) -> None:
+        """End the scoring threads."""
+        self._threads.shutdown(wait=True, cancel_futures=True)
+
+    def rollouts(self, prompts: Sequence[Prompt], sampling: Sampling, manifest: Manifest, *, phase: str) -> Rollouts:
+        """One group a prompt, scored. Raises what the reward client raises; no score is ever made up."""
+        run = v1.Run(id=self._run_id, step=sampling.step, phase=phase)
+        started = time.perf_counter()
+        pending: dict[int, tuple[list[Rollout], list[str], Future[Scores]]] = {}
+        for place, rollouts in self._backend.sample(prompts, sampling):
+            texts = [self._text(rollout) for rollout in rollouts]
+            question = to_wire(prompts[place], rollouts, texts, needs=manifest.needs())
+            pending[place] = rollouts, texts, self._threads.submit(self._score, manifest, question, run)
+        sampled = time.perf_counter()
+        groups = []
+        for place, prompt in enumerate(prompts):
+            rollouts, texts, scores = pending[place]
+            groups.append(Group(prompt, rollouts, texts, scores.result()))
+        return Rollouts(groups, sampled - started, time.perf_counter() - sampled)
+
+    def _text(self, rollout: Rollout) -> str:
+        return self._backend.tokenizer.decode(rollout.token_ids, skip_special_tokens=True)
+
+    def _score(self, manifest: Manifest, question: v1.Group, run: v1.Run) -> Scores:
+        (answer,) = self._rewards.score(manifest, [question], run=run)
+        return Scores(answer.totals, answer.scores, answer.statuses)
+
+
+def to_wire(prompt: Prompt, rollouts: Sequence[Rollout], texts: Sequence[str], *, needs: frozenset[str]) -> v1.Group:
+    """A group as the service wants it, with only as much as the rewards need."""
+    completions = [
+        v1.Completion.model_validate(
+            {"text": text, "finish_reason": rollout.finish_reason}
+            | ({"token_count": len(rollout.token_ids)} if "token_count" in needs else {})
+            | ({"token_ids": rollout.token_ids} if "token_ids" in needs else {})
+        )
+        for rollout, text in zip(rollouts, texts, strict=True)
+    ]
+    return v1.Group.model_validate(
+        {"id": str(prompt.index), "gold": prompt.gold, "completions": completions}
+        | ({"prompt": [dict(message) for message in prompt.messages]} if "prompt" in needs else {})
+        | ({"metadata": dict(prompt.metadata)} if "metadata" in needs else {})
+    )

@@ -1,0 +1,79 @@
+"""The training page: sample and score groups, advantages, one update, a row of metrics; again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rich.console import Console
+
+from grpo_client.advantages import group_advantages
+from grpo_client.backends.base import UpdateStats
+from grpo_client.batch import Batch, build_batch
+from grpo_client.checkpoint import save_model
+from grpo_client.config import TrainConfig
+from grpo_client.errors import InterruptedRun, NotFiniteError, RewardServiceError
+from grpo_client.interruption import Interruption, interruption
+from grpo_client.metrics import Stopwatch, completion_metrics, reward_metrics, time_metrics, update_metrics
+from grpo_client.plots import plot_run
+from grpo_client.run import Run, prepare
+
+FINAL = "final"
+_MOST_SKIPPED_IN_A_ROW = 5
+
+
+def train(config: TrainConfig, console: Console | None = None) -> Path:
+    """Run a training. Returns the output folder, whose `final` holds the model.
+
+    Raises ConfigError before anything is trained; RewardServiceError, NotFiniteError and InterruptedRun after saving
+    what there is.
+    """
+    with prepare(config, console or Console()) as run, interruption() as interrupted:
+        try:
+            _loop(run, interrupted)
+        except RewardServiceError as error:
+            error.add_note(f"the model after step {run.steps_done} is in {run.save()}")
+            raise
+        run.monitor.say(f"saved {save_model(run.backend, run.folder, FINAL)}; plot in {plot_run(run.folder)}")
+        return run.folder
+
+
+def _loop(run: Run, interrupted: Interruption) -> None:
+    config, monitor = run.config, run.monitor
+    skipped_in_a_row = 0
+    monitor.log({"step": 0} | run.evaluator.metrics(0, monitor.log_evaluation))
+    for step, prompts in enumerate(run.batches(), start=1):
+        clock = Stopwatch("rollout")
+        rollouts = run.sampler.rollouts(prompts, run.sampling(step), run.manifest, phase="train")
+        groups = rollouts.groups
+        advantages = group_advantages([group.scores.totals for group in groups], scale=config.advantage_scale)
+        batch = build_batch(groups, advantages, max_completion_length=config.max_completion_length)
+        clock.lap("update")
+        update = _update(run, batch)
+        clock.lap("rest")
+        run.steps_done = step
+        monitor.log_rollouts(step, groups, advantages)
+        monitor.log(
+            {"step": step}
+            | reward_metrics(groups, advantages)
+            | completion_metrics(groups)
+            | update_metrics(update)
+            | time_metrics(rollouts, clock)
+            | {"peak_mem_gb": run.backend.peak_memory_gb()}
+            | run.evaluator.metrics(step, monitor.log_evaluation)
+        )
+        skipped_in_a_row = skipped_in_a_row + 1 if update is not None and not update.applied else 0
+        if skipped_in_a_row == _MOST_SKIPPED_IN_A_ROW:
+            raise NotFiniteError(
+                f"loss or gradient were not finite {skipped_in_a_row} steps in a row; the model is in {run.save()}"
+            )
+        if interrupted.requested:
+            raise InterruptedRun(f"interrupted; the model after step {step} is in {run.save()}")
+        if config.save_every and step % config.save_every == 0:
+            monitor.say(f"saved {run.save()}")
+
+
+def _update(run: Run, batch: Batch) -> UpdateStats | None:
+    """One optimizer step, or None where nothing was scored: no step is taken on invented scores."""
+    if not batch.rows:
+        return None
+    return run.backend.update(run.backend.with_logprobs(batch, old=False, ref=run.config.kl_coef > 0), run.loss_fn)

@@ -1,0 +1,60 @@
+"""The values that travel along a training step."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+FinishReason = Literal["stop", "length"]
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """One row of the data, ready to be sampled from. `index` is its place in the data: noise is keyed by it."""
+
+    index: int
+    messages: Sequence[Mapping[str, str]]
+    token_ids: tuple[int, ...]
+    gold: str | list[str]
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Rollout:
+    """One completion. The stop token, where there was one, is the last of `token_ids`."""
+
+    token_ids: list[int]  # (T,)
+    sampling_logprobs: list[float]  # (T,) natural logs at logits / temperature, as the sampler computed them
+    finish_reason: FinishReason
+
+
+@dataclass(frozen=True, slots=True)
+class Scores:
+    """A group's scores as the service gave them: per reward name a list over the group, None where unscored."""
+
+    totals: list[float | None]
+    values: Mapping[str, list[float | None]]
+    statuses: Mapping[str, list[str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A prompt, its G completions and their scores."""
+
+    prompt: Prompt
+    rollouts: list[Rollout]
+    texts: list[str]
+    scores: Scores
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """How to sample. Temperature 0 is greedy, which only evaluation may be; `seed` and `step` key the noise."""
+
+    group_size: int
+    max_tokens: int
+    temperature: float
+    ignore_eos: bool = False
+    seed: int = 0
+    step: int = 0
