@@ -15,7 +15,8 @@ from jsonschema import Draft202012Validator
 from reward_proto import v1
 
 from reward_service.errors import ProblemError, fault, unknown
-from reward_service.pool import Chunk, Job, Pool, Result
+from reward_service.jobs import Chunk, Job, Result
+from reward_service.pool import Pool
 
 MAX_CHUNK_COMPLETIONS = 16
 MAX_CHUNK_CHARS = 1_000_000
@@ -52,7 +53,7 @@ class Resolved:
 
 @dataclass(frozen=True)
 class Plan:
-    """The chunks of a request. `rows[g][c]` is the row of completion c of group g; its units follow it reward by reward."""
+    """The chunks of a request. `rows[g][c]`: the row of completion c of group g; a row has a unit for each reward."""
 
     chunks: list[Chunk]
     rows: list[list[int]]

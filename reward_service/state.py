@@ -11,8 +11,9 @@ from typing import Any
 from reward_proto import v1
 
 from reward_service.errors import ProblemError
+from reward_service.jobs import Chunk, Job
 from reward_service.metrics import Metrics
-from reward_service.pool import Chunk, Job, Pool
+from reward_service.pool import Pool
 from reward_service.scoring import Resolved
 from reward_service.settings import Settings
 from reward_service.suites import BUILT_IN, Suites
@@ -37,8 +38,9 @@ class Service:
         self.draining = False
         self.metrics.queued.set_function(self.pool.waiting_units)
 
-    def _on_hello(self, rewards: Sequence[Mapping[str, Any]]) -> None:
+    def _on_hello(self, hello: Mapping[str, Any]) -> None:
         """Take over the catalogue that the workers serve, and have them grade a known pair before calling it ready."""
+        rewards: Sequence[Mapping[str, Any]] = hello["rewards"]
         released = read_released()
         described = {one["id"]: _describe(one, released) for one in rewards}
         self.unavailable = {one["id"]: why for one in rewards if (why := self._why_not(one, released)) is not None}

@@ -1,0 +1,69 @@
+"""Work as the pool sees it: units in chunks in jobs.
+
+A *unit* is one reward on one completion. A *chunk* is what a worker gets at once: (part of) a group and the units to do
+on it. A *job* is all the chunks of one request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+Unit = tuple[int, int, int]
+"""Its place in the job's results, its completion's place in the chunk, its reward's place in the chunk."""
+
+Result = tuple[float | None, str, Mapping[str, Any] | None]
+"""Value, status, detail."""
+
+
+@dataclass(frozen=True, eq=False)
+class Chunk:
+    """(Part of) a group for one worker, and the units to do on it, in order."""
+
+    content: Mapping[str, Any]
+    units: Sequence[Unit]
+
+
+class Job:
+    """The work of one request: what waits, what is done. `results[place]` is None until its unit has ended."""
+
+    def __init__(
+        self, chunks: Iterable[Chunk], unit_count: int, on_end: Callable[[Job], None] = lambda job: None
+    ) -> None:
+        self.waiting = deque(chunks)
+        self.results: list[Result | None] = [None] * unit_count
+        self.started_at: float | None = None
+        self.ended = asyncio.Event()
+        self._unfinished = unit_count
+        self._on_end = on_end
+        self._deaths: dict[int, int] = {}
+        if unit_count == 0:
+            self.ended.set()
+
+    def take_chunk(self) -> Chunk:
+        """The next chunk, which is being worked on from now."""
+        self.started_at = self.started_at or time.monotonic()
+        return self.waiting.popleft()
+
+    def accept(self, place: int, result: Result) -> None:
+        """Take a unit's result; the first one counts (a unit moved to another worker may be answered twice)."""
+        if self.results[place] is None and not self.ended.is_set():
+            self.results[place] = result
+            self._unfinished -= 1
+            if self._unfinished == 0:
+                self.ended.set()
+                self._on_end(self)
+
+    def count_death(self, place: int) -> int:
+        """How many workers have died on a unit, this one included."""
+        self._deaths[place] = self._deaths.get(place, 0) + 1
+        return self._deaths[place]
+
+    def cancel(self) -> None:
+        """Nobody waits for it any longer."""
+        self.waiting.clear()
+        self.ended.set()
