@@ -17,7 +17,8 @@ from reward_proto import v1
 
 from reward_service import __version__
 from reward_service.errors import ProblemError, unknown
-from reward_service.scoring import Resolved, assemble, check_needs, plan, resolve, run
+from reward_service.resolving import Resolved, check_needs, resolve, with_used
+from reward_service.scoring import Caller, assemble, score_groups
 from reward_service.state import Service
 
 JSON_DEPTH = 200  # of the JSON parser, fixed there
@@ -88,12 +89,16 @@ async def score(body: v1.ScoreRequest, request: Request, service: State) -> Resp
     """Score each completion of each group with each reward."""
     service.admit(sum(len(group.completions) for group in body.groups), len(body.rewards or ()))
     rewards = _rewards_of(body, service)
-    check_needs(body.groups, rewards)
-    work = plan(body.groups, rewards, max_text_chars=service.settings.max_text_chars)
-    results, timings = await run(
-        work, service.pool, deadline_ms=service.deadline_ms(body.deadline_ms), gone=_gone(request)
+    needed = with_used(rewards, service)
+    check_needs(body.groups, needed)
+    columns, timings = await score_groups(
+        body.groups,
+        needed,
+        service.pool,
+        _caller(request, service, body.deadline_ms),
+        max_text_chars=service.settings.max_text_chars,
     )
-    groups = assemble(body.groups, rewards, work, results)
+    groups = assemble(body.groups, rewards, columns)
     service.count(groups, rewards)
     answer = v1.ScoreResponse.model_construct(
         suite=body.suite, rewards=[reward.served() for reward in rewards], groups=groups, timings=timings
@@ -106,23 +111,28 @@ async def verify(body: v1.VerifyRequest, request: Request, service: State) -> Re
     """Is each completion's answer equal to its gold, by the rule of one reward version?"""
     service.admit(len(body.items), 1)
     rule = resolve(v1.RewardSpec(id=body.rule), service, path=["rule"])
-    if "gold" not in rule.info.needs or rule.info.range[1] is None:
+    if "gold" not in rule.info.needs or rule.info.range[1] is None or rule.whole_group:
         raise ProblemError(422, f"{rule.info.id} is no rule of equality: it does not compare with a gold")
     groups = [
         v1.Group.model_construct(id=str(i), prompt=None, gold=item.gold, metadata=None, completions=[_text(item)])
         for i, item in enumerate(body.items)
     ]
     check_needs(groups, [rule])
-    work = plan(groups, [rule], max_text_chars=service.settings.max_text_chars)
-    results, _ = await run(work, service.pool, deadline_ms=service.deadline_ms(body.deadline_ms), gone=_gone(request))
-    service.count(assemble(groups, [rule], work, results), [rule])
+    columns, _ = await score_groups(
+        groups,
+        [rule],
+        service.pool,
+        _caller(request, service, body.deadline_ms),
+        max_text_chars=service.settings.max_text_chars,
+    )
+    service.count(assemble(groups, [rule], columns), [rule])
     answers = [
         v1.VerifyResult.model_construct(
             equal=None if value is None else value >= rule.info.range[1],
             status=status,
             **{key: (detail or {}).get(key) for key in ("answer", "by", "span")},
         )
-        for value, status, detail in (results[rows[0]] for rows in work.rows)
+        for ((value, status, detail),) in columns[0]
     ]
     served = v1.Rule(id=rule.info.id, digest=rule.info.digest, draft=rule.info.status == "draft")
     return _json(v1.VerifyResponse.model_construct(rule=served, results=answers))
@@ -138,10 +148,13 @@ def _text(item: v1.VerifyItem) -> v1.Completion:
     return v1.Completion(text=item.completion)
 
 
-async def _gone(request: Request) -> None:
-    """Ends when the caller hangs up: after the body that is all that can still be received."""
-    while (await request.receive())["type"] != "http.disconnect":
-        pass
+def _caller(request: Request, service: Service, deadline_ms: int | None) -> Caller:
+    async def gone() -> None:
+        # After the body, the caller's hanging up is all that can still be received.
+        while (await request.receive())["type"] != "http.disconnect":
+            pass
+
+    return Caller(time.monotonic() + service.deadline_ms(deadline_ms) / 1000, gone)
 
 
 def _json(answer: BaseModel) -> Response:

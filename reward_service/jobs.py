@@ -19,6 +19,12 @@ Unit = tuple[int, int, int]
 Result = tuple[float | None, str, Mapping[str, Any] | None]
 """Value, status, detail."""
 
+WHOLE_GROUP = -1
+"""The completion's place in a unit that is a group reward on all of them."""
+
+UnitResult = Result | tuple[list[Result], str, None]
+"""Of one completion; or, of a group reward, one a completion."""
+
 
 @dataclass(frozen=True, eq=False)
 class Chunk:
@@ -35,7 +41,7 @@ class Job:
         self, chunks: Iterable[Chunk], unit_count: int, on_end: Callable[[Job], None] = lambda job: None
     ) -> None:
         self.waiting = deque(chunks)
-        self.results: list[Result | None] = [None] * unit_count
+        self.results: list[UnitResult | None] = [None] * unit_count
         self.started_at: float | None = None
         self.ended = asyncio.Event()
         self._unfinished = unit_count
@@ -49,7 +55,7 @@ class Job:
         self.started_at = self.started_at or time.monotonic()
         return self.waiting.popleft()
 
-    def accept(self, place: int, result: Result) -> None:
+    def accept(self, place: int, result: UnitResult) -> None:
         """Take a unit's result; the first one counts (a unit moved to another worker may be answered twice)."""
         if self.results[place] is None and not self.ended.is_set():
             self.results[place] = result

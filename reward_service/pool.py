@@ -92,7 +92,7 @@ class _Worker(asyncio.Protocol):
             log.error("worker %d broke the protocol; it is killed", self.id)
             self.pool.kill(self, None)
 
-    def _accept(self, place: int, value: float | None, status: str, detail: Mapping[str, Any] | None) -> None:
+    def _accept(self, place: int, value: Any, status: str, detail: Mapping[str, Any] | None) -> None:
         if self.job is None:
             raise ValueError("a result without a chunk")
         if self.place == place:

@@ -1,54 +1,40 @@
-"""From a request to units of work and back: resolve, deduplicate, cut into chunks, run, assemble in order.
+"""From groups and rewards to units of work and back: deduplicate, cut into chunks, run, put in order.
 
-All of it is pure but `run`. A unit is one reward on one distinct completion of one group.
+A unit is one reward on one distinct completion of a group; of a group reward, one on the whole group, which is called
+after the rewards that it uses. All of it is pure but `_run`.
 """
 
 from __future__ import annotations
 
 import asyncio
+import math
 import time
-from collections.abc import Awaitable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, cast
 
-from jsonschema import Draft202012Validator
 from reward_proto import v1
 
-from reward_service.errors import ProblemError, fault, unknown
-from reward_service.jobs import Chunk, Job, Result
+from reward_service.errors import ProblemError
+from reward_service.jobs import WHOLE_GROUP, Chunk, Job, Result, UnitResult
 from reward_service.pool import Pool
+from reward_service.resolving import Resolved
 
 MAX_CHUNK_COMPLETIONS = 16
 MAX_CHUNK_CHARS = 1_000_000
 _EXPIRED: Result = (None, "expired", None)
 _TOO_LARGE: Result = (None, "too_large", None)
 
-
-class RewardLookup(Protocol):
-    """The served rewards, and why one that is known cannot be served."""
-
-    rewards: Mapping[str, v1.RewardInfo]
-    unavailable: Mapping[str, str]
+Column = list[list[Result]]
+"""One reward's results: a list a group, of one result a completion."""
 
 
 @dataclass(frozen=True)
-class Resolved:
-    """A reward of a request, found."""
+class Caller:
+    """How long the answer is waited for. `gone()` ends when nobody waits any longer."""
 
-    info: v1.RewardInfo
-    name: str
-    weight: float
-    params: dict[str, Any]
-
-    def served(self) -> v1.ServedReward:
-        return v1.ServedReward(
-            name=self.name,
-            id=self.info.id,
-            weight=self.weight,
-            params=self.params,
-            digest=self.info.digest,
-            draft=self.info.status == "draft",
-        )
+    deadline: float  # time.monotonic()
+    gone: Callable[[], Awaitable[None]]
 
 
 @dataclass(frozen=True)
@@ -61,47 +47,39 @@ class Plan:
     too_large: list[int]  # units that are over the text limit
 
 
-# ---- resolve -----------------------------------------------------------------------------------------------
+async def score_groups(
+    groups: Sequence[v1.Group], rewards: Sequence[Resolved], pool: Pool, caller: Caller, *, max_text_chars: int
+) -> tuple[list[Column], v1.Timings]:
+    """Each reward's column, in the order of the rewards, which must hold what group rewards use.
 
-
-def resolve(spec: v1.RewardSpec | v1.SuiteReward, lookup: RewardLookup, *, path: Sequence[str | int]) -> Resolved:
-    """Find a reward and check what was asked of it.
-
-    Raises ProblemError: 404 unknown, 409 another digest, 422 parameters, 503 known but not to be had.
+    Raises ProblemError 503 when the deadline passed before anything was begun.
     """
-    if spec.id in lookup.unavailable:
-        raise ProblemError(503, lookup.unavailable[spec.id], retry_after=60)
-    info = lookup.rewards.get(spec.id)
-    if info is None:
-        raise unknown("reward", spec.id, lookup.rewards)
-    wanted = getattr(spec, "digest", None)
-    if wanted is not None and wanted != info.digest:
-        raise ProblemError(409, f"{info.id} is served with digest {info.digest}, which is not the one asked for")
-    for error in Draft202012Validator(info.params).iter_errors(spec.params):
-        known = ", ".join(info.params["properties"]) or "none"
-        where = str(error.absolute_path[0]) if error.absolute_path else ""
-        what = f"{where} must be {error.validator_value}" if where in info.params["properties"] else "unknown parameter"
-        raise fault([*path, "params"], f"{what}; parameters of {info.id}: {known}")
-    return Resolved(info, spec.name or spec.id, spec.weight, dict(spec.params))
+    per_item = [reward for reward in rewards if not reward.whole_group]
+    work = plan(groups, per_item, max_text_chars=max_text_chars)
+    results, timings = await _run(work.chunks, work.unit_count, work.too_large, pool, caller)
+    item_results = cast(list[Result], results)
+    columns = {
+        reward.name: [[item_results[row * len(per_item) + r] for row in rows] for rows in work.rows]
+        for r, reward in enumerate(per_item)
+    }
+    whole = [reward for reward in rewards if reward.whole_group]
+    if whole:
+        used = {reward.info.id: columns[reward.name] for reward in per_item if not reward.params}
+        chunks, too_large = plan_whole_groups(groups, whole, used, max_text_chars=max_text_chars)
+        results, more = await _run(chunks, len(groups) * len(whole), too_large, pool, caller)
+        for r, reward in enumerate(whole):
+            columns[reward.name] = [
+                _spread(results[g * len(whole) + r], len(group.completions)) for g, group in enumerate(groups)
+            ]
+        timings = v1.Timings(queue_ms=timings.queue_ms + more.queue_ms, score_ms=timings.score_ms + more.score_ms)
+    return [columns[reward.name] for reward in rewards], timings
 
 
-def check_needs(groups: Sequence[v1.Group], rewards: Sequence[Resolved]) -> None:
-    """Raise 422 naming reward and field when a reward needs what the request lacks. (A missing gold is a status.)"""
-    for reward in rewards:
-        for need in reward.info.needs:
-            for path, value in _needed(need, groups):
-                if value is None:
-                    raise fault(path, f"{reward.info.id} needs `{need}`")
-
-
-def _needed(need: str, groups: Sequence[v1.Group]) -> Iterator[tuple[list[str | int], object]]:
-    for g, group in enumerate(groups):
-        match need:
-            case "prompt" | "metadata":
-                yield ["groups", g, need], getattr(group, need)
-            case "token_count" | "token_ids":
-                for c, completion in enumerate(group.completions):
-                    yield ["groups", g, "completions", c, need], getattr(completion, need)
+def _spread(result: UnitResult, size: int) -> list[Result]:
+    """A group's results; a null of the whole group is one of each completion."""
+    if result[1] == "group":
+        return [(value, status, detail) for value, status, detail in cast(list[Result], result[0])]
+    return [cast(Result, result)] * size
 
 
 # ---- plan --------------------------------------------------------------------------------------------------
@@ -109,8 +87,6 @@ def _needed(need: str, groups: Sequence[v1.Group]) -> Iterator[tuple[list[str | 
 
 def plan(groups: Sequence[v1.Group], rewards: Sequence[Resolved], *, max_text_chars: int) -> Plan:
     """Cut a request into chunks. Equal completions of a group are scored once."""
-    specs = [[reward.info.id, reward.params] for reward in rewards]
-    needs = {need for reward in rewards for need in reward.info.needs}
     chunks: list[Chunk] = []
     rows: list[list[int]] = []
     too_large: list[int] = []
@@ -124,21 +100,50 @@ def plan(groups: Sequence[v1.Group], rewards: Sequence[Resolved], *, max_text_ch
             if row == row_count:
                 row_count += 1
                 if len(completion.text) > max_text_chars:
-                    too_large += range(row * len(specs), (row + 1) * len(specs))
+                    too_large += range(row * len(rewards), (row + 1) * len(rewards))
                 else:
                     fresh.append((row, completion))
             rows[-1].append(row)
         for part in _parts(fresh):
-            content = {
-                "rewards": specs,
-                "golds": group.gold,
-                "prompt": [m.model_dump(exclude_none=True) for m in group.prompt or []] if "prompt" in needs else [],
-                "metadata": (group.metadata or {}) if "metadata" in needs else {},
-                "completions": [[one.text, one.token_count, one.token_ids, one.finish_reason] for _, one in part],
-            }
-            units = [(row * len(specs) + r, c, r) for c, (row, _) in enumerate(part) for r in range(len(specs))]
+            content = _content(group, [one for _, one in part], rewards)
+            units = [(row * len(rewards) + r, c, r) for c, (row, _) in enumerate(part) for r in range(len(rewards))]
             chunks.append(Chunk(content, units))
-    return Plan(chunks, rows, row_count * len(specs), too_large)
+    return Plan(chunks, rows, row_count * len(rewards), too_large)
+
+
+def plan_whole_groups(
+    groups: Sequence[v1.Group], rewards: Sequence[Resolved], used: Mapping[str, Column], *, max_text_chars: int
+) -> tuple[list[Chunk], list[int]]:
+    """A chunk for each group, whole and not deduplicated: its units are `group × rewards + reward`.
+
+    Also the units of groups that hold a text over the limit.
+    """
+    chunks: list[Chunk] = []
+    too_large: list[int] = []
+    for g, group in enumerate(groups):
+        places = range(g * len(rewards), (g + 1) * len(rewards))
+        if any(len(one.text) > max_text_chars for one in group.completions):
+            too_large += places
+        elif places:
+            content = _content(group, group.completions, rewards)
+            content["used"] = {id: [[value, status] for value, status, _ in column[g]] for id, column in used.items()}
+            chunks.append(Chunk(content, [(place, WHOLE_GROUP, r) for r, place in enumerate(places)]))
+    return chunks, too_large
+
+
+def _content(group: v1.Group, completions: Sequence[v1.Completion], rewards: Sequence[Resolved]) -> dict[str, Any]:
+    """What a worker is told of (part of) a group: only as much as its rewards need."""
+    needs = {need for reward in rewards for need in reward.info.needs}
+    return {
+        "rewards": [[reward.info.id, reward.params] for reward in rewards],
+        "golds": group.gold,
+        "prompt": [one.model_dump(exclude_none=True) for one in group.prompt or []] if "prompt" in needs else [],
+        "metadata": (group.metadata or {}) if "metadata" in needs else {},
+        "completions": [
+            [one.text, one.token_count, one.token_ids if "token_ids" in needs else None, one.finish_reason]
+            for one in completions
+        ],
+    }
 
 
 def _identity(completion: v1.Completion) -> object:
@@ -163,53 +168,53 @@ def _parts(rows: Sequence[tuple[int, v1.Completion]]) -> Iterator[list[tuple[int
 # ---- run ---------------------------------------------------------------------------------------------------
 
 
-async def run(work: Plan, pool: Pool, *, deadline_ms: int, gone: Awaitable[None]) -> tuple[list[Result], v1.Timings]:
-    """Have a plan done; what the deadline or the caller's leaving (`gone`) cuts short is `expired`.
-
-    Raises ProblemError 503 when the deadline passed before any of it was begun.
-    """
-    job = Job(work.chunks, work.unit_count)
-    for unit in work.too_large:
+async def _run(
+    chunks: Sequence[Chunk], unit_count: int, too_large: Sequence[int], pool: Pool, caller: Caller
+) -> tuple[list[UnitResult], v1.Timings]:
+    """Have chunks done; what the deadline or the caller's leaving cuts short is `expired`."""
+    job = Job(chunks, unit_count)
+    for unit in too_large:
         job.accept(unit, _TOO_LARGE)
     submitted = time.monotonic()
     if job.waiting:
         pool.submit(job)
-        waiters = [asyncio.ensure_future(job.ended.wait()), asyncio.ensure_future(gone)]
-        try:
-            await asyncio.wait(waiters, timeout=deadline_ms / 1000, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            pool.cancel(job)
-            for waiter in waiters:
-                waiter.cancel()
+        await _first(job.ended.wait(), caller.gone(), timeout=caller.deadline - submitted)
+        pool.cancel(job)
         if job.started_at is None:
-            raise ProblemError(
-                503, "the deadline passed in the queue; send fewer at a time, or wait longer", retry_after=1
-            )
-    else:
-        asyncio.ensure_future(gone).cancel()
+            raise ProblemError(503, "the deadline passed in the queue; send less, or wait longer", retry_after=1)
     ended = time.monotonic()
     started = job.started_at or submitted
     timings = v1.Timings(queue_ms=round((started - submitted) * 1000, 3), score_ms=round((ended - started) * 1000, 3))
     return [_EXPIRED if result is None else result for result in job.results], timings
 
 
+async def _first(*waits: Awaitable[Any], timeout: float) -> None:
+    """Wait until one of them has ended, or for so many seconds."""
+    tasks = [asyncio.ensure_future(wait) for wait in waits]
+    try:
+        await asyncio.wait(tasks, timeout=max(0.0, timeout), return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+
+
 # ---- assemble ----------------------------------------------------------------------------------------------
 
 
 def assemble(
-    groups: Sequence[v1.Group], rewards: Sequence[Resolved], work: Plan, results: Sequence[Result]
+    groups: Sequence[v1.Group], rewards: Sequence[Resolved], columns: Sequence[Column]
 ) -> list[v1.GroupScores]:
     """The answer's groups, in the order of the request."""
     answers = []
-    for group, rows in zip(groups, work.rows, strict=True):
-        by_reward = {reward.name: [results[row * len(rewards) + r] for row in rows] for r, reward in enumerate(rewards)}
+    for g, group in enumerate(groups):
+        by_reward = {reward.name: column[g] for reward, column in zip(rewards, columns, strict=False)}
         answers.append(
             v1.GroupScores.model_construct(
                 id=group.id,
-                totals=totals([[value for value, _, _ in column] for column in by_reward.values()], rewards),
-                scores={name: [value for value, _, _ in column] for name, column in by_reward.items()},
-                statuses={name: [status for _, status, _ in column] for name, column in by_reward.items()},
-                details={name: [_detail(result) for result in column] for name, column in by_reward.items()},
+                totals=totals([[value for value, _, _ in results] for results in by_reward.values()], rewards),
+                scores={name: [value for value, _, _ in results] for name, results in by_reward.items()},
+                statuses={name: [status for _, status, _ in results] for name, results in by_reward.items()},
+                details={name: [_detail(result) for result in results] for name, results in by_reward.items()},
             )
         )
     return answers
@@ -234,4 +239,4 @@ def _total(terms: Sequence[tuple[float, float | None]]) -> float | None:
         if value is None:
             return None
         total += weight * value
-    return total
+    return total if math.isfinite(total) else None

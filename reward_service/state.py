@@ -14,7 +14,7 @@ from reward_service.errors import ProblemError
 from reward_service.jobs import Chunk, Job
 from reward_service.metrics import Metrics
 from reward_service.pool import Pool
-from reward_service.scoring import Resolved
+from reward_service.resolving import Resolved
 from reward_service.settings import Settings
 from reward_service.suites import BUILT_IN, Suites
 

@@ -45,6 +45,11 @@ class Reward:
     lock: Lock | None
     deprecated: bool
 
+    @property
+    def whole_group(self) -> bool:
+        """Whether it is called once a group, with all items and the outcomes of what it uses, instead of per item."""
+        return "group" in self.needs
+
     def __call__(self, item: Item, **params: Any) -> float | Outcome:
         result: float | Outcome = self.function(item, **params)
         return result
@@ -68,6 +73,8 @@ def reward(
     unknown = sorted(set(needs) - NEEDS)
     if unknown:
         raise ValueError(f"reward {name!r} needs {unknown}, which no request carries; known: {sorted(NEEDS)}")
+    if "group" in needs and "gold" in needs:
+        raise ValueError(f"reward {name!r} sees a whole group; let a reward that it `uses` compare with the gold")
     if version < 1:
         raise ValueError(f"reward {name!r}: versions count from 1, not {version}")
 

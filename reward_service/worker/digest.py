@@ -15,7 +15,7 @@ import copy
 import hashlib
 import importlib.util
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -43,21 +43,41 @@ def closure_of(module: str, name: str) -> Closure:
 
     Raises ValueError for a name that the module does not define at its top level.
     """
+    root_package = module.partition(".")[0]
     found: dict[str, str] = {}
     waiting = [(module, name)]
     while waiting:
         place = waiting.pop()
         key = f"{place[0]}:{place[1]}"
-        if key in found:
-            continue
-        statements = _statements(*place)
-        if place == (module, name):
-            statements = [_without_decorators(statement) for statement in statements]
-        found |= {f"{place[0]}:{local}": _sha256(target) for local, target in _foreign(place[0], statements)}
-        found[key] = _sha256(json.dumps([list(_flatten(statement)) for statement in statements]))
-        for statement in statements:
-            waiting += _references(place[0], statement, root_package=module.partition(".")[0])
+        if key not in found:
+            definition = _definition(*place, root_package=root_package, bare=place == (module, name))
+            found |= definition.foreign
+            found[key] = definition.content
+            waiting += definition.references
     return dict(sorted(found.items()))
+
+
+@dataclass(frozen=True)
+class _Definition:
+    """One definition: the hash of its source, the foreign names that it mentions, and those of our own."""
+
+    content: str
+    foreign: Mapping[str, str]
+    references: Sequence[tuple[str, str]]
+
+
+@lru_cache(maxsize=4096)
+def _definition(module: str, name: str, *, root_package: str, bare: bool) -> _Definition:
+    statements = _statements(module, name)
+    if bare:
+        statements = [_without_decorators(statement) for statement in statements]
+    return _Definition(
+        content=_sha256(json.dumps([list(_flatten(statement)) for statement in statements])),
+        foreign={f"{module}:{local}": _sha256(target) for local, target in _foreign(module, statements)},
+        references=[
+            one for statement in statements for one in _references(module, statement, root_package=root_package)
+        ],
+    )
 
 
 def digest_of(

@@ -14,11 +14,12 @@ from typing import Any
 import mpmath
 
 from reward_service.worker.catalogue import Catalogue
-from reward_service.worker.evaluate import evaluate
+from reward_service.worker.evaluate import evaluate, evaluate_group
 from reward_service.worker.frames import Decoder, encode, receive
 from reward_service.worker.types import Found, Item, Outcome
 
 MAX_ANSWER_CHARS = 256
+WHOLE_GROUP = -1
 _RECURSION_LIMIT = 2000
 
 
@@ -26,8 +27,10 @@ def work(connection: socket.socket, catalogue: Catalogue) -> None:
     """Answer chunks until the parent closes the connection.
 
     A chunk is `{rewards: [[id, params]], golds, prompt, metadata, completions: [[text, token_count, token_ids,
-    finish_reason]], units: [[unit, completion, reward]]}`. Each unit is answered `[unit, value, status, detail]` as
-    soon as it is done; `"done"` follows the last. `"stop"` from the parent ends a chunk after the unit at hand.
+    finish_reason]], used: {id: [[value, status]]}, units: [[place, completion, reward]]}`. Each unit is answered
+    `[place, value, status, detail]` as soon as it is done; `"done"` follows the last. `"stop"` from the parent ends a
+    chunk after the unit at hand. The unit of a group reward has completion -1 and is answered
+    `[place, [[value, status, detail], …], "group", null]`.
     """
     decoder = Decoder()
     while (messages := receive(connection, decoder)) is not None:
@@ -41,14 +44,26 @@ def work(connection: socket.socket, catalogue: Catalogue) -> None:
 def _answer_chunk(connection: socket.socket, catalogue: Catalogue, chunk: Mapping[str, Any]) -> None:
     rewards = [(catalogue[reward_id], params) for reward_id, params in chunk["rewards"]]
     items = [_item(chunk, *completion) for completion in chunk["completions"]]
-    for position, (unit, completion, index) in enumerate(chunk["units"]):
+    for position, (place, completion, index) in enumerate(chunk["units"]):
         # The parent speaks up during a chunk only to stop it: the word stays in the socket for `work` to drop.
         if position and select.select([connection], [], [], 0)[0]:
             return
         restore_state()
         reward, params = rewards[index]
-        outcome = evaluate(reward, items[completion], golds=chunk["golds"], params=params)
-        connection.sendall(encode([unit, outcome.value, outcome.status, _detail(outcome)]))
+        if completion == WHOLE_GROUP:
+            outcomes = evaluate_group(reward, items, used=_used(chunk["used"]), params=params)
+            answer = [place, [_result(outcome) for outcome in outcomes], "group", None]
+        else:
+            answer = [place, *_result(evaluate(reward, items[completion], golds=chunk["golds"], params=params))]
+        connection.sendall(encode(answer))
+
+
+def _used(chunk: Mapping[str, Any]) -> dict[str, list[Outcome]]:
+    return {reward_id: [Outcome(value, status) for value, status in column] for reward_id, column in chunk.items()}
+
+
+def _result(outcome: Outcome) -> list[Any]:
+    return [outcome.value, outcome.status, _detail(outcome)]
 
 
 def _item(

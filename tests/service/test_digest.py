@@ -49,7 +49,7 @@ def digest_of_plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterato
             for old, new in changes.items():
                 text = text.replace(old, new)
             (package / f"{name}.py").write_text(text)
-        for cache in (digest._module, digest._is_module):
+        for cache in (digest._module, digest._is_module, digest._definition):
             cache.cache_clear()
         for module in [one for one in sys.modules if one.startswith("plugin_under_test")]:
             del sys.modules[module]
@@ -57,6 +57,7 @@ def digest_of_plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterato
         return digest.digest_of("t.count@1", closure=closure, params={}, uses={}, lock={})
 
     yield compute
+    digest._definition.cache_clear()
     digest._module.cache_clear()
     digest._is_module.cache_clear()
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from reward_service.worker.catalogue import reward
 from reward_service.worker.types import NO_ANSWER, Item, Outcome
-from reward_service.worker.verify import v1
+from reward_service.worker.verify import v1, v2
 
 
 @reward(
@@ -25,3 +27,36 @@ def equal_v1(item: Item) -> Outcome:
     if answer is None:
         return Outcome(0.0, NO_ANSWER)
     return Outcome(1.0 if v1.equal(gold=gold, answer=answer) else 0.0, found=answer.found)
+
+
+@reward(
+    "math.equal",
+    version=2,
+    range=(0.0, 1.0),
+    needs=("gold",),
+    source="Hallmark",
+    lock=v2.MPMATH_1_3,
+)
+def equal_v2(item: Item) -> Outcome:
+    """1.0 when the answer that the completion commits to is mathematically equal to the gold, else 0.0.
+
+    Exact where the answer is; a decimal gold accepts what rounds to it. What cannot be read to its end is not equal.
+    """
+    gold = item.gold or ""
+    v2.read_gold(gold)
+    found = v2.extract(item.completion)
+    if found is None:
+        return Outcome(0.0, NO_ANSWER)
+    return Outcome(1.0 if same_v2(gold, found.answer) else 0.0, found=found)
+
+
+def same_v2(gold: str, answer: str) -> bool:
+    """Is the answer equal to the gold? Most answers of a group repeat, and short ones are remembered."""
+    if len(gold) + len(answer) <= 2000:
+        return _same_v2(gold, answer)
+    return v2.equal(gold=v2.read_gold(gold), answer=answer)
+
+
+@lru_cache(maxsize=8192)
+def _same_v2(gold: str, answer: str) -> bool:
+    return v2.equal(gold=v2.read_gold(gold), answer=answer)

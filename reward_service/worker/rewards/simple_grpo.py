@@ -15,9 +15,7 @@ _SOURCE_V2 = "Hallmark, after lsdefine/simple_GRPO grpo.py (2025)"
 _NUMBER = re.compile(r"\d+\.\d+|\d+/\d+|\d+")
 
 
-@reward(
-    "simple_grpo.correct", version=1, range=(-1.0, 1.0), needs=("gold",), source=_SOURCE, lock=MATH_VERIFY_0_9
-)
+@reward("simple_grpo.correct", version=1, range=(-1.0, 1.0), needs=("gold",), source=_SOURCE, lock=MATH_VERIFY_0_9)
 def correct_v1(item: Item) -> Outcome:
     """1.0 when the last number of the text equals the gold (math-verify on plain numbers), else -1.0."""
     last = None

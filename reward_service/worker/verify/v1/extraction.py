@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from reward_service.worker.types import Found
+from reward_service.worker.verify.v1.bare import readable
 from reward_service.worker.verify.v1.reading import delimited, read
 
+MOST_ANSWER_CHARS = 2048
 _BOX = re.compile(r"\\boxed\s*\{")
 
 
@@ -24,8 +26,9 @@ def find_answer(text: str) -> Answer | None:
     """The answer of a completion; None where there is none."""
     found = _answer_block(text) or _last_box(text)
     if found is not None:
-        return Answer(found, read(delimited(found.answer)))
-    parsed = read(text)
+        # The library's parser is far from linear: an answer of pages is no answer that it would ever call equal.
+        return Answer(found, read(delimited(found.answer)) if len(found.answer) <= MOST_ANSWER_CHARS else [])
+    parsed = read(readable(text))
     if not parsed:
         return None
     extracted = parsed[-1] if isinstance(parsed[-1], str) else ""

@@ -1,0 +1,17 @@
+"""Hallmark's own verification engine (`math.equal@2`): what did a completion commit to, and is it equal to the gold.
+
+extraction finds the answer; normalisation, tokens and parser read it into expressions; readings says what it stands
+for; equality decides by kind, with exact numbers, residues modulo primes and arbitrary precision as its arithmetic.
+No text is ever evaluated as code, and what cannot be read to its end is never equal to anything.
+"""
+
+from __future__ import annotations
+
+from reward_service.worker.catalogue import Lock
+from reward_service.worker.verify.v2.extraction import extract
+from reward_service.worker.verify.v2.gold import Gold, equal, read_gold
+
+# All of its arithmetic that is not Python's own.
+MPMATH_1_3 = Lock("mpmath-1.3.0", {"mpmath": "1.3.0"})
+
+__all__ = ["MPMATH_1_3", "Gold", "equal", "extract", "read_gold"]
