@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check e2e serve bench contract clean
+.PHONY: help demo test check e2e serve bench bench-verify cases contract clean
 
 help: ## Show this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -36,6 +36,13 @@ serve: $(READY) ## Serve rewards on http://127.0.0.1:8000
 
 bench: $(READY) ## Print what a scoring call costs over HTTP, beside an endpoint that does nothing
 	$(BIN)/python -m tests.benchmarks.service
+
+bench-verify: $(READY) ## Print verification over HTTP beside a naive loop, process pools and hostile input
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt pebble loky
+	$(BIN)/python -m tests.benchmarks.verify
+
+cases: $(READY) ## Print how math.equal@2 fares on the published verification cases, beside math-verify
+	$(BIN)/python -m tests.benchmarks.cases
 
 contract: $(READY) ## Write proto/v1/openapi.json anew; its diff is the change of the wire
 	$(BIN)/reward-service openapi > proto/v1/openapi.json

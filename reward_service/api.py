@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import platform
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Path, Request, Response
@@ -16,10 +16,11 @@ from pydantic_core import from_json
 from reward_proto import v1
 
 from reward_service import __version__
-from reward_service.errors import ProblemError, unknown
-from reward_service.resolving import Resolved, check_needs, resolve, with_used
+from reward_service.errors import ProblemError
+from reward_service.resolving import check_needs, resolve, with_used
 from reward_service.scoring import Caller, assemble, score_groups
 from reward_service.state import Service
+from reward_service.suite_lookup import find_suite
 
 JSON_DEPTH = 200  # of the JSON parser, fixed there
 NO_WORKER_SECONDS = 10.0
@@ -72,13 +73,12 @@ class _JsonRequest(Request):
             raise ProblemError(400, f"the body is not JSON (RFC 8259): {error}") from None
 
 
-router = APIRouter(
-    route_class=JsonRoute,
-    responses={
-        "4XX": {"model": v1.Problem, "description": "the request cannot be answered; `detail` says why and what now"},
-        "5XX": {"model": v1.Problem, "description": "the service cannot answer now; see Retry-After"},
-    },
-)
+PROBLEMS: dict[int | str, dict[str, Any]] = {
+    "4XX": {"model": v1.Problem, "description": "the request cannot be answered; `detail` says why and what now"},
+    "5XX": {"model": v1.Problem, "description": "the service cannot answer now; see Retry-After"},
+}
+
+router = APIRouter(route_class=JsonRoute, responses=PROBLEMS)
 
 
 # ---- scoring -----------------------------------------------------------------------------------------------
@@ -88,8 +88,11 @@ router = APIRouter(
 async def score(body: v1.ScoreRequest, request: Request, service: State) -> Response:
     """Score each completion of each group with each reward."""
     service.admit(sum(len(group.completions) for group in body.groups), len(body.rewards or ()))
-    rewards = _rewards_of(body, service)
-    needed = with_used(rewards, service)
+    suite = await _suite(service, body.suite) if body.suite is not None else None
+    specs = _specs(suite.rewards) if suite else body.rewards or []
+    await service.served.wake(spec.id for spec in specs)
+    rewards = [resolve(spec, service.served, path=["rewards", i]) for i, spec in enumerate(specs)]
+    needed = with_used(rewards, service.served)
     check_needs(body.groups, needed)
     columns, timings = await score_groups(
         body.groups,
@@ -101,7 +104,10 @@ async def score(body: v1.ScoreRequest, request: Request, service: State) -> Resp
     groups = assemble(body.groups, rewards, columns)
     service.count(groups, rewards)
     answer = v1.ScoreResponse.model_construct(
-        suite=body.suite, rewards=[reward.served() for reward in rewards], groups=groups, timings=timings
+        suite=suite.id if suite else None,
+        rewards=[reward.served() for reward in rewards],
+        groups=groups,
+        timings=timings,
     )
     return _json(answer)
 
@@ -110,7 +116,8 @@ async def score(body: v1.ScoreRequest, request: Request, service: State) -> Resp
 async def verify(body: v1.VerifyRequest, request: Request, service: State) -> Response:
     """Is each completion's answer equal to its gold, by the rule of one reward version?"""
     service.admit(len(body.items), 1)
-    rule = resolve(v1.RewardSpec(id=body.rule), service, path=["rule"])
+    await service.served.wake([body.rule])
+    rule = resolve(v1.RewardSpec(id=body.rule), service.served, path=["rule"])
     if "gold" not in rule.info.needs or rule.info.range[1] is None or rule.whole_group:
         raise ProblemError(422, f"{rule.info.id} is no rule of equality: it does not compare with a gold")
     groups = [
@@ -138,10 +145,8 @@ async def verify(body: v1.VerifyRequest, request: Request, service: State) -> Re
     return _json(v1.VerifyResponse.model_construct(rule=served, results=answers))
 
 
-def _rewards_of(body: v1.ScoreRequest, service: Service) -> list[Resolved]:
-    if body.suite is None:
-        return [resolve(spec, service, path=["rewards", i]) for i, spec in enumerate(body.rewards or ())]
-    return [resolve(entry, service, path=["suite"]) for entry in _suite(service, body.suite).rewards]
+def _specs(rewards: Sequence[v1.SuiteReward]) -> list[v1.RewardSpec]:
+    return [v1.RewardSpec.model_validate(entry.model_dump()) for entry in rewards]
 
 
 def _text(item: v1.VerifyItem) -> v1.Completion:
@@ -183,16 +188,15 @@ async def info(service: State) -> v1.ServiceInfo:
 async def rewards(service: State) -> v1.RewardList:
     """Every reward version that is served."""
     service.require_rewards()
-    return v1.RewardList(rewards=list(service.rewards.values()))
+    return v1.RewardList(rewards=list(service.served.rewards.values()))
 
 
 @router.get(v1.REWARDS_PATH + "/{id}")
 async def reward(id: Annotated[str, Path(max_length=200)], service: State) -> v1.RewardInfo:
     """One reward version: what it does, what it needs, what determines its numbers."""
     service.require_rewards()
-    if id not in service.rewards:
-        raise unknown("reward", id, service.rewards)
-    return service.rewards[id]
+    await service.served.wake([id])
+    return resolve(v1.RewardSpec(id=id), service.served, path=["id"]).info
 
 
 @router.get(v1.SUITES_PATH)
@@ -203,15 +207,12 @@ async def suites(service: State) -> v1.SuiteList:
 
 @router.get(v1.SUITES_PATH + "/{id}")
 async def suite(id: Annotated[str, Path(max_length=200)], service: State) -> v1.SuiteInfo:
-    """One suite: its rewards, their weights and parameters."""
-    return _suite(service, id)
+    """One suite: its rewards, their weights and parameters. For an alias, the version that it points at now."""
+    return await _suite(service, id)
 
 
-def _suite(service: Service, suite_id: str) -> v1.SuiteInfo:
-    found = service.suites.get(suite_id)
-    if found is None:
-        raise unknown("suite", suite_id, [one.id for one in service.suites])
-    return found
+async def _suite(service: Service, asked: str) -> v1.SuiteInfo:
+    return await find_suite(asked, service.suites, service.aliases)
 
 
 # ---- health and metrics ------------------------------------------------------------------------------------

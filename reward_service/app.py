@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import signal
 import threading
 import time
@@ -12,7 +14,7 @@ from types import FrameType
 from fastapi import FastAPI
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from reward_service import __version__, errors
+from reward_service import __version__, api_aliases, errors
 from reward_service.api import router
 from reward_service.metrics import Metrics
 from reward_service.settings import Settings
@@ -30,6 +32,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     )
     app.state.service = service
     app.include_router(router)
+    app.include_router(api_aliases.router)
     errors.install(app)
     app.add_middleware(_RequestMetrics, metrics=service.metrics)
     return app
@@ -37,14 +40,27 @@ def create_app(settings: Settings | None = None) -> FastAPI:
 
 @asynccontextmanager
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
+    _show_log()
     service: Service = app.state.service
     restore = _drain_on_sigterm(service)
-    service.pool.start()
+    service.start()
+    restore_hangup = _reload_on_sighup(service)
     try:
         yield
     finally:
         restore()
+        restore_hangup()
         await service.pool.stop()
+
+
+def _show_log() -> None:
+    """Have our own log lines shown where nobody else does: uvicorn sets up only its own."""
+    log = logging.getLogger("reward_service")
+    if not log.hasHandlers():
+        handler = logging.StreamHandler()
+        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+        log.addHandler(handler)
+        log.setLevel(logging.INFO)
 
 
 def _drain_on_sigterm(service: Service) -> Callable[[], None]:
@@ -64,6 +80,19 @@ def _drain_on_sigterm(service: Service) -> Callable[[], None]:
         signal.signal(signal.SIGTERM, previous)
 
     signal.signal(signal.SIGTERM, drain)
+    return restore
+
+
+def _reload_on_sighup(service: Service) -> Callable[[], None]:
+    """Take up new or changed plugins on SIGHUP. Returns the undoing."""
+    if threading.current_thread() is not threading.main_thread():
+        return lambda: None
+    loop = asyncio.get_running_loop()
+
+    def restore() -> None:
+        loop.remove_signal_handler(signal.SIGHUP)
+
+    loop.add_signal_handler(signal.SIGHUP, service.served.reload)
     return restore
 
 

@@ -7,13 +7,22 @@ import datetime
 import json
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
+import httpx
 import uvicorn
+from reward_proto import v1
 
 from reward_service import __version__
-from reward_service.app import create_app
+from reward_service.aliases import StoreError
+from reward_service.cli_suites import add_aliases, add_suites
+from reward_service.locks import LOCKS, LockError, build, how_to_build, python_of
+from reward_service.served import OWN_REWARDS
 from reward_service.settings import Settings
-from reward_service.state import RELEASED, read_released
+from reward_service.suites import SuiteError
+from reward_service.worker.modules import Loaded, load, read_released, released_file
+
+_COMPARED_AT_ONCE = 256
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -35,11 +44,31 @@ def _parser() -> argparse.ArgumentParser:
     serve.add_argument("--host", default="127.0.0.1", help="address to listen on (127.0.0.1)")
     serve.add_argument("--port", type=int, default=8000, help="port to listen on (8000)")
     serve.set_defaults(run=_serve)
-    commands.add_parser("rewards", help="list the rewards with range, needs and digest").set_defaults(run=_rewards)
+    rewards = commands.add_parser("rewards", help="list the rewards with range, needs and digest")
+    rewards.add_argument("--rewards-module", help="a module or .py file with rewards of your own")
+    rewards.set_defaults(run=_rewards)
     commands.add_parser("openapi", help="print the OpenAPI document of the contract").set_defaults(run=_openapi)
     release = commands.add_parser("release", help="record a reward of this source tree as released")
     release.add_argument("id", help="such as math.equal@2")
+    release.add_argument("--rewards-module", help="a module or .py file with rewards of your own")
     release.set_defaults(run=_release)
+    compare = commands.add_parser(
+        "compare", help="list the completions that two rewards of a running service judge differently"
+    )
+    compare.add_argument("first", help="a reward id")
+    compare.add_argument("second", help="another")
+    compare.add_argument("file", type=Path, help='JSONL with "gold" and "completion" (or "text") in each line')
+    compare.add_argument("--url", default="http://127.0.0.1:8000", help="where the service answers")
+    compare.set_defaults(run=_compare)
+    locks = commands.add_parser("locks", help="package versions that rewards promise their numbers on")
+    lock_commands = locks.add_subparsers(title="commands", required=True)
+    build_locks = lock_commands.add_parser("build", help="build the virtual environments of locks")
+    build_locks.add_argument("names", nargs="*", help="which locks (all)")
+    build_locks.add_argument("--wheels", type=Path, help="install offline, from a folder of wheels")
+    build_locks.set_defaults(run=_build_locks)
+    lock_commands.add_parser("list", help="list the locks and whether they are built").set_defaults(run=_list_locks)
+    add_suites(commands)
+    add_aliases(commands)
     return parser
 
 
@@ -52,45 +81,114 @@ def _settings_help() -> str:
 
 
 def _serve(arguments: argparse.Namespace) -> int:
-    uvicorn.run(create_app(), host=arguments.host, port=arguments.port)
+    try:
+        from reward_service.app import app  # reads the settings and the suite files: not for the other commands to do
+    except (SuiteError, StoreError) as error:
+        print(error, file=sys.stderr)
+        return 2
+    uvicorn.run(app, host=arguments.host, port=arguments.port)
     return 0
 
 
 def _rewards(arguments: argparse.Namespace) -> int:
     # The catalogue belongs to the workers: imported here, by a command that serves nothing.
-    from reward_service.worker.rewards import CATALOGUE
-
-    released = read_released()
-    for reward in CATALOGUE:
+    loaded = _load(arguments.rewards_module)
+    for reward in loaded.catalogue:
         low, high = ("unbounded" if edge is None else f"{edge:g}" for edge in reward.range)
-        state = "released" if reward.id in released else "draft"
+        state = "released" if reward.id in loaded.released else "draft"
         needs = ", ".join(reward.needs) or "nothing"
-        print(f"{reward.id:28} {low:>9} … {high:<5} needs {needs:12} {state:8} {CATALOGUE.digest(reward.id)}")
+        digest = loaded.catalogue.digest(reward.id)
+        print(f"{reward.id:28} {low:>9} … {high:<5} needs {needs:18} {state:8} {digest}")
     return 0
 
 
+def _load(plugin: str | None) -> Loaded:
+    loaded = load([OWN_REWARDS, *([plugin] if plugin else [])])
+    for module, error in loaded.failed.items():
+        raise SystemExit(f"{module}: {error}")
+    return loaded
+
+
 def _openapi(arguments: argparse.Namespace) -> int:
-    print(json.dumps(create_app().openapi(), indent=2, sort_keys=True))
+    from reward_service.app import app
+
+    print(json.dumps(app.openapi(), indent=2, sort_keys=True))
     return 0
 
 
 def _release(arguments: argparse.Namespace) -> int:
-    from reward_service.worker.rewards import CATALOGUE
-
-    reward_id, released = arguments.id, read_released()
-    if reward_id not in CATALOGUE:
+    loaded = _load(arguments.rewards_module)
+    reward_id, catalogue = arguments.id, loaded.catalogue
+    if reward_id not in catalogue:
         print(f"no reward has the id {reward_id}; `reward-service rewards` lists all", file=sys.stderr)
         return 2
+    file = released_file(catalogue[reward_id].function.__module__)
+    released = read_released(file)
     if reward_id in released:
         print(f"{reward_id} is released already, and a released version never changes: add a version", file=sys.stderr)
         return 2
-    lock = CATALOGUE[reward_id].lock
+    lock = catalogue[reward_id].lock
     released[reward_id] = {
-        "digests": [CATALOGUE.digest(reward_id)],
+        "digests": [catalogue.digest(reward_id)],
         "lock": lock.name if lock else None,
         "released": datetime.datetime.now(datetime.UTC).date().isoformat(),
-        "definitions": {name: digest[:16] for name, digest in CATALOGUE.closure(reward_id).items()},
+        "definitions": {name: digest[:16] for name, digest in catalogue.closure(reward_id).items()},
     }
-    RELEASED.write_text(json.dumps(released, indent=2) + "\n", encoding="utf-8")
-    print(f"released {reward_id} {released[reward_id]['digests'][0]}")
+    file.write_text(json.dumps(released, indent=2) + "\n", encoding="utf-8")
+    print(f"released {reward_id} {released[reward_id]['digests'][0]} in {file}")
     return 0
+
+
+def _build_locks(arguments: argparse.Namespace) -> int:
+    wanted = [lock for lock in LOCKS if not arguments.names or lock.name in arguments.names]
+    unknown = set(arguments.names) - {lock.name for lock in LOCKS}
+    if unknown:
+        print(
+            f"no lock is called {', '.join(unknown)}; there are {', '.join(one.name for one in LOCKS)}", file=sys.stderr
+        )
+        return 2
+    for lock in wanted:
+        try:
+            print(f"{lock.name}: {build(lock, Settings().locks_dir, wheels=arguments.wheels)}")
+        except LockError as error:
+            print(error, file=sys.stderr)
+            return 1
+    return 0
+
+
+def _list_locks(arguments: argparse.Namespace) -> int:
+    for lock in LOCKS:
+        state = "built" if python_of(lock, Settings().locks_dir) else f"not built: {how_to_build(lock)}"
+        print(f"{lock.name:20} {', '.join(lock.rewards):28} {state}")
+    return 0
+
+
+def _compare(arguments: argparse.Namespace) -> int:
+    rows = [json.loads(line) for line in arguments.file.read_text(encoding="utf-8").splitlines() if line.strip()]
+    rules, differing = (arguments.first, arguments.second), 0
+    with httpx.Client(base_url=arguments.url, timeout=600) as http:
+        for start in range(0, len(rows), _COMPARED_AT_ONCE):
+            part = rows[start : start + _COMPARED_AT_ONCE]
+            groups = [
+                {"id": str(n), "gold": row.get("gold"), "completions": [row.get("completion", row.get("text", ""))]}
+                for n, row in enumerate(part)
+            ]
+            response = http.post(v1.SCORE_PATH, json={"rewards": [{"id": one} for one in rules], "groups": groups})
+            if response.status_code != 200:
+                print(f"{response.status_code}: {response.text}", file=sys.stderr)
+                return 1
+            for row, group in zip(part, response.json()["groups"], strict=True):
+                (first,), (second,) = (group["scores"][rule] for rule in rules)
+                if first != second:
+                    differing += 1
+                    print(f"{first!s:>5} {second!s:>5}  gold {row.get('gold')!a}  {_cut(row)!a}")
+    print(f"{differing} of {len(rows)} differ ({arguments.first}, {arguments.second})")
+    return 0
+
+
+def _cut(row: dict[str, object]) -> str:
+    return str(row.get("completion", row.get("text", "")))[:120]
+
+
+if __name__ == "__main__":
+    main()

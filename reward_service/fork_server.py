@@ -31,23 +31,23 @@ OnMessage = Callable[[Sequence[Any]], None]
 class ForkServer:
     """One fork server. It says `["hello", catalogue]`, then `["forked", worker, pid]` and `["ended", worker, code]`."""
 
-    def __init__(self, python: str, *, on_message: OnMessage, on_end: Callable[[], None]) -> None:
+    def __init__(
+        self, python: str, modules: Sequence[str], *, on_message: OnMessage, on_end: Callable[[], None]
+    ) -> None:
         self._on_message = on_message
         self._on_end = on_end
         self._decoder = Decoder()
         self._log = _BoundedLog()
         self._control, theirs = socket.socketpair()
         self._control.setblocking(False)
-        root = str(Path(reward_service.__file__).parents[1])
-        path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
         with theirs:
             self._process = subprocess.Popen(
-                [python, "-P", "-m", "reward_service.worker", str(theirs.fileno())],
+                [python, "-P", "-m", "reward_service.worker", str(theirs.fileno()), *modules],
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
-                env=os.environ | _ENVIRONMENT | {"PYTHONPATH": path},
+                env=os.environ | _ENVIRONMENT | _import_path(python),
                 start_new_session=True,  # Ctrl-C in a terminal is for the serving process alone
             )
         assert self._process.stdout is not None
@@ -114,9 +114,12 @@ class ForkServer:
             asyncio.get_running_loop().remove_reader(self._output)
 
 
-def default_python() -> str:
-    """The interpreter of the serving process, whose packages are those of the default lock."""
-    return sys.executable
+def _import_path(python: str) -> dict[str, str]:
+    """Our own interpreter finds this source tree wherever it is started; another one has its own copy and packages."""
+    if python != sys.executable:
+        return {"PYTHONPATH": ""}
+    root = str(Path(reward_service.__file__).parents[1])
+    return {"PYTHONPATH": os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))}
 
 
 class _BoundedLog:

@@ -28,8 +28,9 @@ UnitResult = Result | tuple[list[Result], str, None]
 
 @dataclass(frozen=True, eq=False)
 class Chunk:
-    """(Part of) a group for one worker, and the units to do on it, in order."""
+    """(Part of) a group for one worker of a fleet, and the units to do on it, in order."""
 
+    fleet: str
     content: Mapping[str, Any]
     units: Sequence[Unit]
 
@@ -40,7 +41,9 @@ class Job:
     def __init__(
         self, chunks: Iterable[Chunk], unit_count: int, on_end: Callable[[Job], None] = lambda job: None
     ) -> None:
-        self.waiting = deque(chunks)
+        self.waiting: dict[str, deque[Chunk]] = {}
+        for chunk in chunks:
+            self.waiting.setdefault(chunk.fleet, deque()).append(chunk)
         self.results: list[UnitResult | None] = [None] * unit_count
         self.started_at: float | None = None
         self.ended = asyncio.Event()
@@ -50,10 +53,18 @@ class Job:
         if unit_count == 0:
             self.ended.set()
 
-    def take_chunk(self) -> Chunk:
-        """The next chunk, which is being worked on from now."""
+    def is_waiting(self) -> bool:
+        """Whether any of its chunks has not been given to a worker yet."""
+        return any(self.waiting.values())
+
+    def waiting_units(self) -> int:
+        """Units that no worker has been given yet."""
+        return sum(len(chunk.units) for chunks in self.waiting.values() for chunk in chunks)
+
+    def take_chunk(self, fleet: str) -> Chunk:
+        """The next chunk for a fleet, which is being worked on from now."""
         self.started_at = self.started_at or time.monotonic()
-        return self.waiting.popleft()
+        return self.waiting[fleet].popleft()
 
     def accept(self, place: int, result: UnitResult) -> None:
         """Take a unit's result; the first one counts (a unit moved to another worker may be answered twice)."""
@@ -71,5 +82,6 @@ class Job:
 
     def cancel(self) -> None:
         """Nobody waits for it any longer."""
-        self.waiting.clear()
+        for chunks in self.waiting.values():
+            chunks.clear()
         self.ended.set()

@@ -1,234 +1,106 @@
-"""Worker processes, seen from the serving process: chunks out, results back, and a clock on every unit of work.
+"""All workers of all fleets, seen from the serving process: chunks out, results back, a clock on every unit of work.
 
 The clock counts the worker's CPU time from outside, so a machine that pauses turns nothing into a timeout; it starts
 when a unit starts, so queueing is never counted. What is over its clock or memory is killed; the unit that it was on is
-judged, and the others of its chunk go to another worker. Jobs take turns.
+judged, and the others of its chunk go to another worker. Jobs take turns, and no more workers work at a time than there
+are cores, over all fleets.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import socket
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import psutil
 
-from reward_service.fork_server import ForkServer, default_python
+from reward_service.fleet import Fatal, Fleet, Mark, Rewards, Worker
 from reward_service.jobs import Chunk, Job, Unit
 from reward_service.metrics import Metrics
 from reward_service.settings import Settings
-from reward_service.worker.frames import Decoder, FrameTooLarge, encode
 
 log = logging.getLogger("reward_service.pool")
 
 TICK_SECONDS = 0.02
 DAWDLING_TICKS = 2  # on one unit, before its chunk-mates move to another worker
-RESTART_SECONDS = 1.0
-RETIRE_AFTER_UNITS = 50_000  # libraries under the rewards keep caches; a worker's memory is given back now and then
-
-Fatal = Literal["timeout", "too_large"]
-
-
-@dataclass
-class _Mark:
-    """When the clock first saw a unit running: the worker's CPU seconds and the wall time then."""
-
-    place: int | None
-    cpu: float
-    wall: float
-    ticks: int = 0
-    over: Fatal | None = None
-
-
-class _Worker(asyncio.Protocol):
-    """One worker process and what it is doing."""
-
-    def __init__(self, worker_id: int, pool: Pool) -> None:
-        self.id = worker_id
-        self.pool = pool
-        self.process: psutil.Process | None = None
-        self.transport: asyncio.Transport | None = None
-        self.decoder = Decoder()
-        self.job: Job | None = None
-        self.chunk: Chunk | None = None
-        self.units: deque[Unit] = deque()  # of the chunk, not answered yet; the first one runs
-        self.mark: _Mark | None = None
-        self.verdict: tuple[int | None, Fatal | None] | None = None  # why it was killed, and on which unit
-        self.units_done = 0
-
-    @property
-    def place(self) -> int | None:
-        """The unit that it is on."""
-        return self.units[0][0] if self.units else None
-
-    def start(self, job: Job, chunk: Chunk) -> None:
-        self.job, self.chunk, self.units, self.mark = job, chunk, deque(chunk.units), None
-        self.send({**chunk.content, "units": chunk.units})
-
-    def send(self, message: Mapping[str, Any] | str) -> None:
-        assert self.transport is not None
-        self.transport.write(encode(message))
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self.transport = transport
-        self.pool.worker_is_up(self)
-
-    def data_received(self, data: bytes) -> None:
-        try:
-            for message in self.decoder.feed(data):
-                if message == "done":
-                    self.job = self.chunk = None
-                    self.units.clear()
-                    self.pool.worker_is_free(self)
-                else:
-                    self._accept(*message)
-        except (FrameTooLarge, ValueError, TypeError):
-            log.error("worker %d broke the protocol; it is killed", self.id)
-            self.pool.kill(self, None)
-
-    def _accept(self, place: int, value: Any, status: str, detail: Mapping[str, Any] | None) -> None:
-        if self.job is None:
-            raise ValueError("a result without a chunk")
-        if self.place == place:
-            self.units.popleft()
-        self.job.accept(place, (value, status, detail))
-        self.units_done += 1
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self.pool.worker_ended(self)
 
 
 class Pool:
-    """Keeps `settings.workers` workers alive and feeds them. All methods run on the event loop."""
+    """Feeds the workers of its fleets. All methods run on the event loop."""
 
-    def __init__(self, settings: Settings, metrics: Metrics, on_hello: Callable[[Mapping[str, Any]], None]) -> None:
+    def __init__(self, settings: Settings, metrics: Metrics) -> None:
         self._settings = settings
         self._metrics = metrics
-        self._on_hello = on_hello
-        self._server: ForkServer | None = None
-        self._greeted = False
-        self._workers: dict[int, _Worker] = {}
-        self._connecting: set[asyncio.Task[None]] = set()
-        self._free: list[_Worker] = []
+        self._fleets: dict[str, Fleet] = {}
         self._jobs: deque[Job] = deque()  # those with waiting chunks, the next one first
-        self._next_worker_id = 0
         self._stopping = False
         self._clock: asyncio.Task[None] | None = None
         self.last_alive = time.monotonic()
 
-    # ---- life ----------------------------------------------------------------------------------------------
+    # ---- fleets --------------------------------------------------------------------------------------------
 
-    def start(self) -> None:
-        """Start the fork server and the clock; workers follow when it has said hello."""
-        self._start_server()
-        self._clock = asyncio.get_running_loop().create_task(self._watch())
+    def open(self, name: str, rewards: Rewards, on_hello: Callable[[str, Mapping[str, Any]], None]) -> None:
+        """Start a fleet; chunks that name it run on its workers."""
+        if self._clock is None:
+            self._clock = asyncio.get_running_loop().create_task(self._watch())
+        self._fleets[name] = Fleet(name, rewards, size=self._settings.workers, scheduler=self, on_hello=on_hello)
+
+    def is_open(self, name: str) -> bool:
+        """Whether a fleet has been started and not closed."""
+        return name in self._fleets
+
+    async def drain(self, name: str) -> None:
+        """Close a fleet when its last chunk has ended. No new job may name it."""
+        fleet = self._fleets[name]
+        while fleet.busy or any(job.waiting.get(name) for job in self._jobs):
+            await asyncio.sleep(TICK_SECONDS)
+        await self._close(fleet)
 
     async def stop(self) -> None:
         """End every process. Work in flight is lost: drain first."""
         self._stopping = True
         if self._clock is not None:
             self._clock.cancel()
-        if self._server is not None:
-            self._server.close()
-            await asyncio.to_thread(self._server.wait)
+        await asyncio.gather(*(self._close(fleet) for fleet in list(self._fleets.values())))
 
-    @property
-    def live_workers(self) -> int:
-        """Workers that are connected and running."""
-        return sum(worker.process is not None for worker in self._workers.values())
+    async def _close(self, fleet: Fleet) -> None:
+        self._fleets.pop(fleet.name, None)
+        server = fleet.close()
+        if server is not None:
+            await asyncio.to_thread(server.wait)
 
-    def _start_server(self) -> None:
-        self._greeted = False
-        self._server = ForkServer(default_python(), on_message=self._on_message, on_end=self._on_server_end)
+    # ---- what fleets say -----------------------------------------------------------------------------------
 
-    def _on_message(self, message: Sequence[Any]) -> None:
-        match message:
-            case ["hello", hello]:
-                self._greeted = True
-                self._on_hello(hello)
-                self._fill()
-            case ["forked", worker_id, pid]:
-                self._worker_runs(worker_id, pid)
-            case ["ended", worker_id, exit_code]:
-                log.info("worker %d ended with %d", worker_id, exit_code)
+    def worker_is_free(self) -> None:
+        """A worker can take a chunk."""
+        self._dispatch()
 
-    def _on_server_end(self) -> None:
-        ended, self._server = self._server, None
-        if ended is not None and not self._stopping:
-            log.error("the fork server ended; a new one starts in %.0f s", RESTART_SECONDS)
-            asyncio.get_running_loop().call_later(RESTART_SECONDS, self._replace_server, ended)
-
-    def _replace_server(self, ended: ForkServer) -> None:
-        ended.wait()
-        if not self._stopping:
-            self._start_server()
-
-    # ---- workers -------------------------------------------------------------------------------------------
-
-    def _fill(self) -> None:
-        """Fork until there are as many workers as there should be."""
-        while self._server is not None and self._greeted and len(self._workers) < self._settings.workers:
-            connection = self._server.fork(self._next_worker_id)
-            if connection is None:
-                return  # its successor's hello brings us back here
-            worker = self._workers[self._next_worker_id] = _Worker(self._next_worker_id, self)
-            self._next_worker_id += 1
-            task = asyncio.get_running_loop().create_task(_connect(worker, connection))
-            self._connecting.add(task)
-            task.add_done_callback(self._connecting.discard)
-
-    def _worker_runs(self, worker_id: int, pid: int) -> None:
-        worker = self._workers.get(worker_id)
-        if worker is not None:
-            try:
-                worker.process = psutil.Process(pid)
-            except psutil.NoSuchProcess:
-                return  # its connection will be lost in a moment
-            self._metrics.workers.set(self.live_workers)
+    def workers_changed(self) -> None:
+        """The number of live workers is another one."""
+        live = sum(fleet.live_workers for fleet in self._fleets.values())
+        self._metrics.workers.set(live)
+        if live:
             self.last_alive = time.monotonic()
-            self.worker_is_up(worker)
 
-    def worker_is_up(self, worker: _Worker) -> None:
-        """Called when a worker's connection stands, and when its process is known; both make it free."""
-        if worker.transport is not None and worker.process is not None:
-            self.worker_is_free(worker)
-
-    def worker_is_free(self, worker: _Worker) -> None:
-        """Called when a worker has come up, or has ended its chunk."""
-        if worker.units_done >= RETIRE_AFTER_UNITS and worker.transport is not None:
-            worker.transport.close()
-        else:
-            self._free.append(worker)
-            self._dispatch()
-
-    def kill(self, worker: _Worker, verdict: Fatal | None) -> None:
-        """SIGKILL a worker. With a verdict, the unit that it is on gets it; its other units are done elsewhere."""
-        worker.verdict = (worker.place, verdict)
-        self._metrics.kills.labels(reason=verdict or "protocol").inc()
-        if self._server is not None:
-            self._server.kill(worker.id)
-
-    def worker_ended(self, worker: _Worker) -> None:
-        """Called when a worker's connection is lost: its unit is judged, its other units go to another worker."""
-        del self._workers[worker.id]
-        if worker in self._free:
-            self._free.remove(worker)
-        self._metrics.workers.set(self.live_workers)
+    def worker_died(self, worker: Worker) -> None:
+        """A worker is gone: its unit is judged, its other units go to another worker."""
         if self._stopping:
             return
         if worker.units and worker.job is not None and worker.chunk is not None:
             self._settle(worker, worker.job, worker.chunk)
         self._metrics.respawns.inc()
-        self._fill()
         self._dispatch()
 
-    def _settle(self, worker: _Worker, job: Job, chunk: Chunk) -> None:
+    def kill(self, worker: Worker, verdict: Fatal | None) -> None:
+        """SIGKILL a worker. With a verdict, the unit that it is on gets it; its other units are done elsewhere."""
+        worker.verdict = (worker.place, verdict)
+        self._metrics.kills.labels(reason=verdict or "protocol").inc()
+        worker.fleet.kill(worker)
+
+    def _settle(self, worker: Worker, job: Job, chunk: Chunk) -> None:
         suspect, *others = worker.units
         place = suspect[0]
         self._give_back(job, chunk, others)
@@ -246,7 +118,7 @@ class Pool:
 
     def waiting_units(self) -> int:
         """Units that no worker has been given yet."""
-        return sum(len(chunk.units) for job in self._jobs for chunk in job.waiting)
+        return sum(job.waiting_units() for job in self._jobs)
 
     def submit(self, job: Job) -> None:
         """Queue a job. Await `job.ended`; `cancel` it when nobody waits any longer."""
@@ -262,34 +134,45 @@ class Pool:
     def _give_back(self, job: Job, chunk: Chunk, units: Sequence[Unit]) -> None:
         """Put units of a chunk before all others, as a chunk of their own: they have waited once already."""
         if units and not job.ended.is_set():
-            job.waiting.appendleft(Chunk(chunk.content, units))
+            job.waiting[chunk.fleet].appendleft(Chunk(chunk.fleet, chunk.content, units))
             if job not in self._jobs:
                 self._jobs.appendleft(job)
 
     def _dispatch(self) -> None:
-        while self._free and self._jobs:
+        """Deal chunks to free workers, a chunk a job in turn: a large request does not starve a small one."""
+        idle = self._settings.workers - self._busy_workers()
+        passed_over = 0
+        while idle > 0 and passed_over < len(self._jobs):
             job = self._jobs.popleft()
-            self._free.pop().start(job, job.take_chunk())
-            if job.waiting:
-                self._jobs.append(job)  # behind the others: a large request does not starve a small one
+            fleet = next((one for name, one in self._fleets.items() if one.free and job.waiting.get(name)), None)
+            if fleet is None:
+                passed_over += 1
+            else:
+                fleet.free.pop().start(job, job.take_chunk(fleet.name))
+                idle, passed_over = idle - 1, 0
+            if job.is_waiting():
+                self._jobs.append(job)
+
+    def _busy_workers(self) -> int:
+        return sum(one.job is not None for fleet in self._fleets.values() for one in fleet.workers.values())
 
     # ---- the clock -----------------------------------------------------------------------------------------
 
     async def _watch(self) -> None:
         while True:
             await asyncio.sleep(TICK_SECONDS)
-            if self.live_workers:
-                self.last_alive = time.monotonic()
-            for worker in list(self._workers.values()):
-                if worker.job is not None and worker.process is not None and worker.verdict is None:
-                    try:
-                        self._judge(worker, worker.process)
-                    except psutil.Error:
-                        pass  # it has just ended; its connection says so in a moment
-                    except Exception:
-                        log.exception("the clock stumbled over worker %d", worker.id)
+            self.workers_changed()
+            for fleet in list(self._fleets.values()):
+                for worker in list(fleet.workers.values()):
+                    if worker.job is not None and worker.process is not None and worker.verdict is None:
+                        try:
+                            self._judge(worker, worker.process)
+                        except psutil.Error:
+                            pass  # it has just ended; its connection says so in a moment
+                        except Exception:  # a clock that stops lets one hostile item hang the service
+                            log.exception("the clock stumbled over worker %d", worker.id)
 
-    def _judge(self, worker: _Worker, process: psutil.Process) -> None:
+    def _judge(self, worker: Worker, process: psutil.Process) -> None:
         """Kill what is over its clock or memory; let another worker do what waits behind a unit that dawdles."""
         mark = worker.mark
         with process.oneshot():
@@ -297,7 +180,7 @@ class Pool:
             memory_mb = process.memory_info().rss / 2**20
         cpu, wall = times.user + times.system, time.monotonic()
         if mark is None or mark.place != worker.place:
-            worker.mark = mark = _Mark(worker.place, cpu, wall)
+            worker.mark = mark = Mark(worker.place, cpu, wall)
         mark.ticks += 1
         over = self._over_limit(cpu - mark.cpu, wall - mark.wall, memory_mb)
         # Twice in a row: after a pause of this process the first look may be at a unit whose result waits unread.
@@ -307,7 +190,7 @@ class Pool:
         if mark.ticks == DAWDLING_TICKS and len(worker.units) > 1:
             self._relieve(worker)
 
-    def _relieve(self, worker: _Worker) -> None:
+    def _relieve(self, worker: Worker) -> None:
         assert worker.job is not None
         assert worker.chunk is not None
         current, *others = worker.units
@@ -322,7 +205,3 @@ class Pool:
         if cpu_seconds > self._settings.item_cpu_seconds or wall_seconds > self._settings.item_wall_seconds:
             return "timeout"
         return None
-
-
-async def _connect(worker: _Worker, connection: socket.socket) -> None:
-    await asyncio.get_running_loop().create_connection(lambda: worker, sock=connection)

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from jsonschema import Draft202012Validator
 from reward_proto import v1
 
 from reward_service.errors import ProblemError, fault, unknown
+from reward_service.params import wrong_params
 
 
 class RewardLookup(Protocol):
@@ -17,6 +17,7 @@ class RewardLookup(Protocol):
 
     rewards: Mapping[str, v1.RewardInfo]
     unavailable: Mapping[str, str]
+    fleets: Mapping[str, str]
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,7 @@ class Resolved:
     """A reward of a request, found."""
 
     info: v1.RewardInfo
+    fleet: str
     name: str
     weight: float
     params: dict[str, Any]
@@ -45,7 +47,7 @@ class Resolved:
         )
 
 
-def resolve(spec: v1.RewardSpec | v1.SuiteReward, lookup: RewardLookup, *, path: Sequence[str | int]) -> Resolved:
+def resolve(spec: v1.RewardSpec, lookup: RewardLookup, *, path: Sequence[str | int]) -> Resolved:
     """Find a reward and check what was asked of it.
 
     Raises ProblemError: 404 unknown, 409 another digest, 422 parameters, 503 known but not to be had.
@@ -55,15 +57,12 @@ def resolve(spec: v1.RewardSpec | v1.SuiteReward, lookup: RewardLookup, *, path:
     info = lookup.rewards.get(spec.id)
     if info is None:
         raise unknown("reward", spec.id, lookup.rewards)
-    wanted = getattr(spec, "digest", None)
-    if wanted is not None and wanted != info.digest:
+    if spec.digest is not None and spec.digest != info.digest:
         raise ProblemError(409, f"{info.id} is served with digest {info.digest}, which is not the one asked for")
-    for error in Draft202012Validator(info.params).iter_errors(spec.params):
-        known = ", ".join(info.params["properties"]) or "none"
-        where = str(error.absolute_path[0]) if error.absolute_path else ""
-        what = f"{where} must be {error.validator_value}" if where in info.params["properties"] else "unknown parameter"
-        raise fault([*path, "params"], f"{what}; parameters of {info.id}: {known}")
-    return Resolved(info, spec.name or spec.id, spec.weight, dict(spec.params))
+    wrong = wrong_params(info.id, schema=info.params, params=spec.params)
+    if wrong is not None:
+        raise fault([*path, "params"], wrong)
+    return Resolved(info, lookup.fleets[spec.id], spec.name or spec.id, spec.weight, dict(spec.params))
 
 
 def check_needs(groups: Sequence[v1.Group], rewards: Sequence[Resolved]) -> None:

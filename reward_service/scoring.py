@@ -91,6 +91,7 @@ def plan(groups: Sequence[v1.Group], rewards: Sequence[Resolved], *, max_text_ch
     rows: list[list[int]] = []
     too_large: list[int] = []
     row_count = 0
+    fleets = _by_fleet(rewards)
     for group in groups:
         distinct: dict[Any, int] = {}
         fresh: list[tuple[int, v1.Completion]] = []
@@ -105,9 +106,14 @@ def plan(groups: Sequence[v1.Group], rewards: Sequence[Resolved], *, max_text_ch
                     fresh.append((row, completion))
             rows[-1].append(row)
         for part in _parts(fresh):
-            content = _content(group, [one for _, one in part], rewards)
-            units = [(row * len(rewards) + r, c, r) for c, (row, _) in enumerate(part) for r in range(len(rewards))]
-            chunks.append(Chunk(content, units))
+            for fleet, members in fleets:
+                content = _content(group, [one for _, one in part], [reward for _, reward in members])
+                units = [
+                    (row * len(rewards) + r, c, own)
+                    for c, (row, _) in enumerate(part)
+                    for own, (r, _) in enumerate(members)
+                ]
+                chunks.append(Chunk(fleet, content, units))
     return Plan(chunks, rows, row_count * len(rewards), too_large)
 
 
@@ -125,10 +131,20 @@ def plan_whole_groups(
         if any(len(one.text) > max_text_chars for one in group.completions):
             too_large += places
         elif places:
-            content = _content(group, group.completions, rewards)
-            content["used"] = {id: [[value, status] for value, status, _ in column[g]] for id, column in used.items()}
-            chunks.append(Chunk(content, [(place, WHOLE_GROUP, r) for r, place in enumerate(places)]))
+            outcomes = {id: [[value, status] for value, status, _ in column[g]] for id, column in used.items()}
+            for fleet, members in _by_fleet(rewards):
+                content = _content(group, group.completions, [reward for _, reward in members]) | {"used": outcomes}
+                units = [(places[r], WHOLE_GROUP, own) for own, (r, _) in enumerate(members)]
+                chunks.append(Chunk(fleet, content, units))
     return chunks, too_large
+
+
+def _by_fleet(rewards: Sequence[Resolved]) -> list[tuple[str, list[tuple[int, Resolved]]]]:
+    """The rewards of each fleet, each with its place in the request: a request may mix locks."""
+    fleets: dict[str, list[tuple[int, Resolved]]] = {}
+    for r, reward in enumerate(rewards):
+        fleets.setdefault(reward.fleet, []).append((r, reward))
+    return list(fleets.items())
 
 
 def _content(group: v1.Group, completions: Sequence[v1.Completion], rewards: Sequence[Resolved]) -> dict[str, Any]:
@@ -221,8 +237,7 @@ def assemble(
 
 
 def _detail(result: Result) -> v1.Detail | None:
-    _, _, detail = result
-    return None if detail is None else v1.Detail.model_construct(None, **detail)
+    return cast("v1.Detail | None", result[2])  # as the worker sent it: a model of it would cost more than its score
 
 
 def totals(columns: Sequence[Sequence[float | None]], rewards: Sequence[Resolved]) -> list[float | None]:

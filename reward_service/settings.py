@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from pydantic import Field
+from pydantic import Field, SecretStr
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 
@@ -16,7 +16,7 @@ def _cores() -> int:
 class Settings(BaseSettings):
     """Sizes, clocks and limits. The defaults suit one small machine."""
 
-    model_config = SettingsConfigDict(env_prefix="REWARD_", frozen=True)
+    model_config = SettingsConfigDict(env_prefix="REWARD_", env_ignore_empty=True, frozen=True)
 
     workers: int = Field(default_factory=_cores, ge=1, description="worker processes that score at a time")
     item_cpu_seconds: float = Field(default=2.0, gt=0, description="CPU time one reward may take on one completion")
@@ -30,4 +30,14 @@ class Settings(BaseSettings):
     max_queued_items: int = Field(default=1_000_000, ge=1, description="reward × completion pairs waiting; then 429")
     max_deadline_ms: int = Field(default=600_000, ge=1, description="longest deadline, and the one of requests without")
     allow_drafts: bool = Field(default=False, description="serve rewards that are not released; answers mark them")
+    rewards_module: str = Field(
+        default="", description="modules (or .py files) of your own rewards, separated by commas; see README, Plugins"
+    )
+    locks: str = Field(default="", description="locks to start at once, separated by commas; others at first use")
+    locks_dir: Path = Field(
+        default=Path.home() / ".cache" / "hallmark" / "locks",
+        description="where `reward-service locks build` puts them",
+    )
     suites: Path | None = Field(default=None, description="a YAML file of further suites")
+    store: Path | None = Field(default=None, description="an SQLite file that keeps aliases; they are off without one")
+    admin_token: SecretStr | None = Field(default=None, description="what moving an alias over HTTP takes, as Bearer")

@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-import json
 import logging
-from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Any
+from collections.abc import Sequence
 
 from reward_proto import v1
 
+from reward_service.aliases import AliasStore
 from reward_service.errors import ProblemError
 from reward_service.jobs import Chunk, Job
+from reward_service.locks import LOCKS
 from reward_service.metrics import Metrics
 from reward_service.pool import Pool
 from reward_service.resolving import Resolved
+from reward_service.served import Served
 from reward_service.settings import Settings
 from reward_service.suites import BUILT_IN, Suites
 
 log = logging.getLogger("reward_service")
 
-RELEASED = Path(__file__).with_name("released.json")
 KNOWN_PAIR = ("math.equal@1", "1/2", r"\boxed{\frac{2}{4}}")
 
 
@@ -31,23 +30,27 @@ class Service:
         self.settings = settings
         self.metrics = Metrics()
         self.suites = Suites(BUILT_IN, *([settings.suites] if settings.suites else []))
-        self.pool = Pool(settings, self.metrics, self._on_hello)
-        self.rewards: Mapping[str, v1.RewardInfo] = {}
-        self.unavailable: Mapping[str, str] = {}
+        self.aliases = AliasStore(settings.store) if settings.store else None
+        self.pool = Pool(settings, self.metrics)
+        self.served = Served(settings, self.pool, self._on_change)
         self.proven = False
         self.draining = False
         self.metrics.queued.set_function(self.pool.waiting_units)
 
-    def _on_hello(self, hello: Mapping[str, Any]) -> None:
-        """Take over the catalogue that the workers serve, and have them grade a known pair before calling it ready."""
-        rewards: Sequence[Mapping[str, Any]] = hello["rewards"]
-        released = read_released()
-        described = {one["id"]: _describe(one, released) for one in rewards}
-        self.unavailable = {one["id"]: why for one in rewards if (why := self._why_not(one, released)) is not None}
-        self.rewards = {id: info for id, info in described.items() if id not in self.unavailable}
-        for reward_id, why in self.unavailable.items():
-            log.error("%s is not served: %s", reward_id, why)
-        self.suites.check(described)
+    def start(self) -> None:
+        """Start the processes that score."""
+        self.served.start()
+
+    def _on_change(self) -> None:
+        """Other rewards are served now. The first time, have the workers grade a known pair before calling it ready."""
+        for reward_id, why in self.served.unavailable.items():
+            log.info("not served: %s", why if reward_id in why else f"{reward_id}: {why}")
+        in_locks = {reward_id for lock in LOCKS for reward_id in lock.rewards}
+        self.suites.check(self.served.rewards, elsewhere=in_locks | self.served.unavailable.keys())
+        if not self.proven:
+            self._grade_known_pair()
+
+    def _grade_known_pair(self) -> None:
         reward_id, gold, completion = KNOWN_PAIR
         content = {
             "rewards": [[reward_id, {}]],
@@ -56,34 +59,22 @@ class Service:
             "metadata": {},
             "completions": [[completion, None, None, None]],
         }
-        job = Job([Chunk(content, [(0, 0, 0)])], 1, on_end=self._prove)
-        self.pool.submit(job)
+        chunk = Chunk(self.served.fleets[reward_id], content, [(0, 0, 0)])
+        self.pool.submit(Job([chunk], 1, on_end=self._prove))
 
     def _prove(self, job: Job) -> None:
         value, status, _ = job.results[0] or (None, "expired", None)
         if value == 1.0:
             self.proven = True
-            log.info("ready: %d rewards, %d workers", len(self.rewards), self.settings.workers)
+            log.info("ready: %d rewards, %d workers", len(self.served.rewards), self.settings.workers)
         else:
             log.error("a known pair of %s was graded %s (%s); the service is not ready", KNOWN_PAIR[0], value, status)
-
-    def _why_not(self, one: Mapping[str, Any], released: Mapping[str, Any]) -> str | None:
-        if one["broken_lock"]:
-            return (
-                f"{one['id']} promises its numbers on other packages than are installed "
-                f"({'; '.join(one['broken_lock'])}); run: pip install 'hallmark-rl[service]'"
-            )
-        if one["id"] in released and one["digest"] not in released[one["id"]]["digests"]:
-            return f"{one['id']} is released, but its source here is not what was released; add a new version instead"
-        if one["id"] not in released and not self.settings.allow_drafts:
-            return f"{one['id']} is a draft, whose numbers may still move; REWARD_ALLOW_DRAFTS=1 serves it"
-        return None
 
     def require_rewards(self) -> None:
         """Raise 503 while there is nothing to serve yet, or no longer."""
         if self.draining:
             raise ProblemError(503, "the service is shutting down; try another replica", retry_after=5)
-        if not self.rewards:
+        if not self.served.rewards:
             raise ProblemError(503, "the workers are starting; this takes a second or two", retry_after=1)
 
     def admit(self, completions: int, rewards: int) -> None:
@@ -112,13 +103,3 @@ class Service:
                     if value is not None:
                         values.observe(value)
                         (plus if value >= 0 else minus).inc(abs(value))
-
-
-def read_released() -> dict[str, Any]:
-    """`released.json`: id → digests (newest last), lock, date. Nothing else says what is released."""
-    released: dict[str, Any] = json.loads(RELEASED.read_text(encoding="utf-8"))
-    return released
-
-
-def _describe(one: Mapping[str, Any], released: Mapping[str, Any]) -> v1.RewardInfo:
-    return v1.RewardInfo.model_validate({**one, "status": "released" if one["id"] in released else "draft"})

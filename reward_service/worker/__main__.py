@@ -1,4 +1,4 @@
-"""The fork server: `python -m reward_service.worker CONTROL_FD`.
+"""The fork server: `python -m reward_service.worker CONTROL_FD MODULE…`.
 
 Single-threaded. It imports the rewards, warms them up, says hello with its catalogue as data, and then forks workers on
 request, kills them on request and reports each that ended. Only it waits for its children, so a kill never meets
@@ -18,14 +18,14 @@ import signal
 import socket
 import sys
 import traceback
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-from reward_service.worker.catalogue import Catalogue
+from reward_service.worker.catalogue import Catalogue, Reward
 from reward_service.worker.evaluate import evaluate
 from reward_service.worker.frames import Decoder, encode
 from reward_service.worker.loop import restore_state, work
-from reward_service.worker.rewards import CATALOGUE
+from reward_service.worker.modules import Loaded, load
 from reward_service.worker.types import Item
 
 _PR_SET_PDEATHSIG = 1
@@ -39,22 +39,25 @@ _WARM_UP = (
 
 
 def main() -> None:
-    """Serve the control socket whose descriptor is the only argument, until its other end closes."""
+    """Serve the rewards of modules on a control socket, whose descriptor comes first, until its other end closes."""
     control = socket.socket(fileno=int(sys.argv[1]))
     # Log lines of the libraries format expressions, and formatting one can hang for ever.
     logging.disable(logging.CRITICAL)
-    _warm_up(CATALOGUE)
+    loaded = load(sys.argv[2:])
+    _warm_up(loaded.own)
     gc.freeze()
-    control.sendall(encode(["hello", hello(CATALOGUE)]))
-    ForkServer(control, CATALOGUE).run()
+    control.sendall(encode(["hello", hello(loaded)]))
+    ForkServer(control, loaded.catalogue).run()
 
 
-def hello(catalogue: Catalogue) -> dict[str, Any]:
+def hello(loaded: Loaded) -> dict[str, Any]:
     """The catalogue as data, with the package versions that are really installed here."""
-    return {"python": platform.python_version(), "rewards": [_describe(catalogue, member.id) for member in catalogue]}
+    rewards = [_describe(loaded, member.id) for member in loaded.catalogue]
+    return {"python": platform.python_version(), "rewards": rewards, "failed": loaded.failed}
 
 
-def _describe(catalogue: Catalogue, reward_id: str) -> dict[str, Any]:
+def _describe(loaded: Loaded, reward_id: str) -> dict[str, Any]:
+    catalogue = loaded.catalogue
     member = catalogue[reward_id]
     return {
         "id": reward_id,
@@ -68,6 +71,7 @@ def _describe(catalogue: Catalogue, reward_id: str) -> dict[str, Any]:
         "lock": dict(member.lock.packages) if member.lock else {},
         "broken_lock": _differences(member.lock.packages) if member.lock else [],
         "deprecated": member.deprecated,
+        "released": loaded.released.get(reward_id),
     }
 
 
@@ -76,8 +80,8 @@ def _differences(packages: Mapping[str, str]) -> list[str]:
     return [f"{name} is {installed[name]}, not {want}" for name, want in packages.items() if installed[name] != want]
 
 
-def _warm_up(catalogue: Catalogue) -> None:
-    for member in (one for one in catalogue if not one.whole_group):
+def _warm_up(rewards: Iterable[Reward]) -> None:
+    for member in (one for one in rewards if not one.whole_group):
         for gold, completion in _WARM_UP:
             restore_state()
             evaluate(member, Item(completion=completion), golds=[gold], params={})
