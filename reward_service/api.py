@@ -87,9 +87,9 @@ router = APIRouter(route_class=JsonRoute, responses=PROBLEMS)
 @router.post(v1.SCORE_PATH, response_model=v1.ScoreResponse)
 async def score(body: v1.ScoreRequest, request: Request, service: State) -> Response:
     """Score each completion of each group with each reward."""
-    service.admit(sum(len(group.completions) for group in body.groups), len(body.rewards or ()))
     suite = await _suite(service, body.suite) if body.suite is not None else None
     specs = _specs(suite.rewards) if suite else body.rewards or []
+    service.admit(sum(len(group.completions) for group in body.groups), len(specs))
     await service.served.wake(spec.id for spec in specs)
     rewards = [resolve(spec, service.served, path=["rewards", i]) for i, spec in enumerate(specs)]
     needed = with_used(rewards, service.served)

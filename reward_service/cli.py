@@ -6,7 +6,7 @@ import argparse
 import datetime
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import httpx
@@ -20,6 +20,7 @@ from reward_service.locks import LOCKS, LockError, build, how_to_build, python_o
 from reward_service.served import OWN_REWARDS
 from reward_service.settings import Settings
 from reward_service.suites import SuiteError
+from reward_service.worker.catalogue import Reward
 from reward_service.worker.modules import Loaded, load, read_released, released_file
 
 _COMPARED_AT_ONCE = 256
@@ -46,6 +47,7 @@ def _parser() -> argparse.ArgumentParser:
     serve.set_defaults(run=_serve)
     rewards = commands.add_parser("rewards", help="list the rewards with range, needs and digest")
     rewards.add_argument("--rewards-module", help="a module or .py file with rewards of your own")
+    rewards.add_argument("--markdown", action="store_true", help="as the table of the README")
     rewards.set_defaults(run=_rewards)
     commands.add_parser("openapi", help="print the OpenAPI document of the contract").set_defaults(run=_openapi)
     release = commands.add_parser("release", help="record a reward of this source tree as released")
@@ -93,6 +95,9 @@ def _serve(arguments: argparse.Namespace) -> int:
 def _rewards(arguments: argparse.Namespace) -> int:
     # The catalogue belongs to the workers: imported here, by a command that serves nothing.
     loaded = _load(arguments.rewards_module)
+    if arguments.markdown:
+        print(reward_table(loaded.catalogue))
+        return 0
     for reward in loaded.catalogue:
         low, high = ("unbounded" if edge is None else f"{edge:g}" for edge in reward.range)
         state = "released" if reward.id in loaded.released else "draft"
@@ -102,8 +107,21 @@ def _rewards(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def reward_table(rewards: Iterable[Reward]) -> str:
+    """Rewards as a Markdown table: id, range, needs, source, rule."""
+    lines = ["| id | range | needs | source | rule |", "|---|---|---|---|---|"]
+    for reward in rewards:
+        low, high = ("∞" if edge is None else f"{edge:g}" for edge in reward.range)
+        needs = ", ".join([*reward.needs, *(f"uses {used}" for used in reward.uses)])
+        cells = [f"`{reward.id}`", f"{'−' if low == '∞' else ''}{low} … {high}", needs, reward.source]
+        rule = reward.doc.partition("\n\n")[0].replace("\n", " ")
+        lines.append(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in (*cells, rule))} |")
+    return "\n".join(lines)
+
+
 def _load(plugin: str | None) -> Loaded:
-    loaded = load([OWN_REWARDS, *([plugin] if plugin else [])])
+    own = [OWN_REWARDS, *(lock.module for lock in LOCKS)]
+    loaded = load([*own, *([plugin] if plugin else [])])
     for module, error in loaded.failed.items():
         raise SystemExit(f"{module}: {error}")
     return loaded
@@ -164,7 +182,7 @@ def _list_locks(arguments: argparse.Namespace) -> int:
 
 
 def _compare(arguments: argparse.Namespace) -> int:
-    rows = [json.loads(line) for line in arguments.file.read_text(encoding="utf-8").splitlines() if line.strip()]
+    rows = [json.loads(line) for line in arguments.file.read_text(encoding="utf-8").split("\n") if line.strip()]
     rules, differing = (arguments.first, arguments.second), 0
     with httpx.Client(base_url=arguments.url, timeout=600) as http:
         for start in range(0, len(rows), _COMPARED_AT_ONCE):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import logging
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from http import HTTPStatus
@@ -13,6 +14,10 @@ from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from reward_proto import v1
 from starlette.exceptions import HTTPException
+
+from reward_service.aliases import StoreError
+
+log = logging.getLogger("reward_service")
 
 _SAFE_NAME = re.compile(r"[A-Za-z0-9_.@-]{1,64}")
 _MAX_FAULTS = 20
@@ -29,9 +34,10 @@ class ProblemError(HTTPException):
         errors: Sequence[Mapping[str, str]] | None = None,
         nearest: Sequence[str] | None = None,
         retry_after: int | None = None,
+        headers: Mapping[str, str] | None = None,
     ) -> None:
-        headers = None if retry_after is None else {"Retry-After": str(retry_after)}
-        super().__init__(status, detail, headers)
+        after = {} if retry_after is None else {"Retry-After": str(retry_after)}
+        super().__init__(status, detail, {**after, **(headers or {})})
         self.errors = errors
         self.nearest = nearest
 
@@ -60,6 +66,7 @@ def install(app: FastAPI) -> None:
     """Answer every error of the application with a problem document."""
     app.add_exception_handler(HTTPException, _on_http_exception)
     app.add_exception_handler(RequestValidationError, _on_validation_error)
+    app.add_exception_handler(StoreError, _on_store_error)
     app.add_exception_handler(Exception, _on_exception)
 
 
@@ -76,6 +83,12 @@ async def _on_validation_error(request: Request, error: Exception) -> Response:
     faults = [{"path": _path(one["loc"]), "message": _message(one)} for one in error.errors()[:_MAX_FAULTS]]
     detail = "the request does not fit the contract; see `errors`, and GET /docs for the shape"
     return _problem(422, detail, errors=faults)
+
+
+async def _on_store_error(request: Request, error: Exception) -> Response:
+    log.error("alias store: %s", ascii(str(error)))
+    detail = "the store of aliases (REWARD_STORE) cannot be used; the log says why. Suites named by version are served"
+    return _problem(503, detail, headers={"Retry-After": "5"})
 
 
 async def _on_exception(request: Request, error: Exception) -> Response:

@@ -21,6 +21,7 @@ from reward_service.fleet import Rewards
 from reward_service.locks import LOCKS, Lock, how_to_build, python_of
 from reward_service.pool import Pool
 from reward_service.settings import Settings
+from reward_service.suites import SuiteError
 
 log = logging.getLogger("reward_service")
 
@@ -34,12 +35,20 @@ Descriptions = Sequence[Mapping[str, Any]]
 class Served:
     """The rewards that can be had now. `fleets[id]` is the fleet that a reward runs on."""
 
-    def __init__(self, settings: Settings, pool: Pool, on_change: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        pool: Pool,
+        *,
+        check: Callable[[Mapping[str, v1.RewardInfo]], None],
+        on_change: Callable[[], None],
+    ) -> None:
         self.rewards: Mapping[str, v1.RewardInfo] = {}
         self.unavailable: Mapping[str, str] = {}
         self.fleets: Mapping[str, str] = {}
         self._settings = settings
         self._pool = pool
+        self._check = check
         self._on_change = on_change
         self._generation = 0
         self._default = ""  # the default fleet that requests go to; none before its hello
@@ -88,9 +97,9 @@ class Served:
     def _on_default_hello(self, fleet: str, hello: Mapping[str, Any]) -> None:
         for module, error in hello["failed"].items():
             log.error("plugin %s is left out: %s", module, ascii(error))
-        moved = [one["id"] for one in hello["rewards"] if _has_moved(one)]
-        if self._default and fleet != self._default and (moved or hello["failed"]):
-            log.error("reload refused, the old generation goes on: %s", _refusal(moved, hello["failed"]))
+        refusal = self._refusal(fleet, hello)
+        if refusal is not None:
+            log.error("%s", refusal)
             self._drain(fleet)
             return
         old, self._default = self._default, fleet
@@ -99,6 +108,21 @@ class Served:
             del self._described[old]
             self._drain(old)
             log.info("reload: %s serves, %s drains", fleet, old)
+
+    def _refusal(self, fleet: str, hello: Mapping[str, Any]) -> str | None:
+        """Why a default fleet must not serve. A first one may lack plugins; a reload must not lose or move anything."""
+        reasons = []
+        try:
+            self._check({one["id"]: _info(one) for one in hello["rewards"]})
+        except SuiteError as error:
+            reasons.append(str(error))
+        if self._default and fleet != self._default:
+            reasons += [f"{module} cannot be imported" for module in hello["failed"]]
+            moved = [one["id"] for one in hello["rewards"] if _has_moved(one)]
+            reasons += [f"{reward_id} is released with another digest: add a new version" for reward_id in moved]
+            if reasons:
+                return f"reload refused, the old generation goes on: {'; '.join(reasons)}"
+        return f"nothing is served: {'; '.join(reasons)}" if reasons else None
 
     def _drain(self, fleet: str) -> None:
         task = asyncio.get_running_loop().create_task(self._pool.drain(fleet))
@@ -155,8 +179,3 @@ def _has_moved(one: Mapping[str, Any]) -> bool:
 
 def _info(one: Mapping[str, Any]) -> v1.RewardInfo:
     return v1.RewardInfo.model_validate({**one, "status": "draft" if one["released"] is None else "released"})
-
-
-def _refusal(moved: Sequence[str], failed: Mapping[str, str]) -> str:
-    parts = [f"{', '.join(moved)} released with another digest: add a new version"] if moved else []
-    return "; ".join(parts + [f"{module} cannot be imported" for module in failed])

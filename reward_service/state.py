@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from reward_proto import v1
 
@@ -32,7 +32,7 @@ class Service:
         self.suites = Suites(BUILT_IN, *([settings.suites] if settings.suites else []))
         self.aliases = AliasStore(settings.store) if settings.store else None
         self.pool = Pool(settings, self.metrics)
-        self.served = Served(settings, self.pool, self._on_change)
+        self.served = Served(settings, self.pool, check=self._check_suites, on_change=self._on_change)
         self.proven = False
         self.draining = False
         self.metrics.queued.set_function(self.pool.waiting_units)
@@ -45,10 +45,12 @@ class Service:
         """Other rewards are served now. The first time, have the workers grade a known pair before calling it ready."""
         for reward_id, why in self.served.unavailable.items():
             log.info("not served: %s", why if reward_id in why else f"{reward_id}: {why}")
-        in_locks = {reward_id for lock in LOCKS for reward_id in lock.rewards}
-        self.suites.check(self.served.rewards, elsewhere=in_locks | self.served.unavailable.keys())
         if not self.proven:
             self._grade_known_pair()
+
+    def _check_suites(self, rewards: Mapping[str, v1.RewardInfo]) -> None:
+        """Raise SuiteError when the suites do not fit the rewards that are about to be served."""
+        self.suites.check(rewards, elsewhere={reward_id for lock in LOCKS for reward_id in lock.rewards})
 
     def _grade_known_pair(self) -> None:
         reward_id, gold, completion = KNOWN_PAIR

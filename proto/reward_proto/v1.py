@@ -27,6 +27,7 @@ SCORE_PATH = "/v1/score"
 VERIFY_PATH = "/v1/verify"
 REWARDS_PATH = "/v1/rewards"
 SUITES_PATH = "/v1/suites"
+ALIASES_PATH = "/v1/aliases"
 LIVE_PATH = "/v1/health/live"
 READY_PATH = "/v1/health/ready"
 METRICS_PATH = "/metrics"
@@ -173,6 +174,13 @@ class VerifyRequest(_Request):
     deadline_ms: DeadlineMs | None = None
 
 
+class AliasRequest(_Request):
+    """Point an alias at a suite version. Who moved it is recorded."""
+
+    target: Name = Field(description="a version of the suite that the alias is of, such as math@2")
+    author: Name
+
+
 # ---- answers -----------------------------------------------------------------------------------------------
 
 
@@ -304,12 +312,42 @@ class SuiteInfo(_Answer):
     id: str
     doc: str
     rewards: list[SuiteReward]
+    digest: str = Field(description="over the rewards with their names, weights and parameters")
+    status: Literal["released", "draft"]
 
 
 class SuiteList(_Answer):
     """Every suite."""
 
     suites: list[SuiteInfo]
+
+
+class AliasMove(_Answer):
+    """A move of an alias. `previous` is null for its first; `moved_at` is UTC, ISO 8601."""
+
+    previous: str | None
+    target: str
+    author: str
+    moved_at: str
+
+
+class AliasInfo(AliasMove):
+    """Where an alias points, by its last move. `etag` goes back as it is in `If-Match`."""
+
+    alias: str
+    etag: str
+
+
+class AliasHistory(AliasInfo):
+    """An alias and its last moves, newest first."""
+
+    moves: list[AliasMove]
+
+
+class AliasList(_Answer):
+    """Every alias."""
+
+    aliases: list[AliasInfo]
 
 
 class Health(_Answer):

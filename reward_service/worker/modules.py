@@ -30,13 +30,14 @@ class Loaded:
 
 
 def load(modules: Sequence[str]) -> Loaded:
-    """Import modules and join their catalogues. A plugin that cannot be imported, or takes another's id, is left out."""
+    """Import modules and join their catalogues. A plugin that fails to import, or takes another's id, is left out."""
     members: list[Reward] = []
     loaded = Loaded(Catalogue([]), [])
     for name in modules:
         if name.startswith(OWN_PACKAGE):
-            loaded.own += _members(name)
-            members += loaded.own
+            own = _members(name)
+            loaded.own += own
+            members += own
         else:
             try:
                 with _clock():

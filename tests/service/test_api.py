@@ -119,11 +119,16 @@ def test_too_many_items_or_bytes_are_413_naming_the_setting(start_server: Callab
 
 
 def test_a_full_queue_is_429_with_retry_after(start_server: Callable[..., Server]) -> None:
-    server = start_server(max_queued_items=2)
-    body = {"rewards": [{"id": "r1.int@1"}], "groups": [{"id": "g", "gold": None, "completions": ["7"] * 3}]}
-    response = server.http.post("/v1/score", json=body)
-    assert response.status_code == 429
-    assert "retry-after" in response.headers
+    server = start_server(max_queued_items=6)
+    group = {"id": "g", "gold": None, "completions": ["7"] * 3}
+    for asked, code in (
+        ({"rewards": [{"id": "r1.int@1"}]}, 200),
+        ({"rewards": [{"id": "r1.int@1", "name": name} for name in "abc"]}, 429),
+        ({"suite": "r1@1"}, 429),
+    ):
+        response = server.http.post("/v1/score", json={**asked, "groups": [group]})
+        assert response.status_code == code
+        assert ("retry-after" in response.headers) == (code == 429)
 
 
 def test_a_suite_file_of_the_user_is_served_and_a_bad_one_refused(

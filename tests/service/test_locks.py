@@ -53,7 +53,7 @@ def test_one_request_mixes_locks_and_the_verdicts_differ_on_percent_golds(
 
 def test_the_golden_vectors_of_a_locked_reward_hold(start_server: Callable[..., Server], built: Path) -> None:
     server = start_server(allow_drafts=True, locks_dir=built, locks=LOCK.name)
-    lines = [json.loads(line) for line in (ROOT / "tests/golden" / f"{OLD}.jsonl").read_text().splitlines()]
+    lines = [json.loads(line) for line in (ROOT / "tests/golden" / f"{OLD}.jsonl").read_text().rstrip("\n").split("\n")]
     assert len(lines) >= 40
     groups = [{"id": one["id"], "gold": one.get("gold"), "completions": [text_of(one)]} for one in lines]
     response = server.http.post("/v1/score", json={"rewards": [{"id": OLD}], "groups": groups}).json()

@@ -145,6 +145,16 @@ NUMBER_PAID = [
     ("1:4", "1/4"),
     ("1/4", "1:4"),
     (r"2^{2005}+\sqrt{2}", r"\sqrt{2}+2^{2005}"),
+    ("4", "4 0/9"),  # a mixed number may end in nothing
+    ("9004/9", "1 000 4/9"),
+    ("3:00 p.m.", "3:00 PM"),
+    ("50%", "百分之五十"),  # percentages, fractions and roots in Chinese words
+    ("7/20", "百分之三十五"),
+    ("3/2", "二分之三"),
+    ("sqrt(2)", "根号二"),
+    ("sqrt(2)/2", "二分之根号2"),
+    ("1/2", r"{1 \over 2}"),
+    ("10", r"\boxed{{5 \choose 2}}"),
 ]
 
 NUMBER_UNPAID = [
@@ -203,9 +213,20 @@ NUMBER_UNPAID = [
     ("10^{100}", "10^{100}+1"),
     (r"\frac{1}{10^{100}}", r"\frac{1}{10^{101}}"),
     ("10^{-50}", "0"),
+    ("71/6", "11\n5/6"),  # two lines are no mixed number
+    ("4", "4 4/0"),
+    ("3:00 PM", "3:00 AM"),  # half a day apart
+    ("5:30 PM", "5:30 AM"),
+    ("1/2", "百分之五"),
+    ("2", "根号2"),
+    ("5/2", r"{5 \choose 2}"),
+    ("5", "9**9**9**9"),  # a tower is no 5, and need not be computed to know it
+    ("-5", "-9^{9^{9^9}}"),
+    ("5", "1e999999999"),
 ]
 
 PROSE_PAID = [
+    ("3", r"\boxed{\text{Answer: } 3}"),
     ("1234567", "The total is 1,234,567 people."),
     ("-7", "Answer: $-7$"),
     ("12", "The answer is 12 apples."),
@@ -310,6 +331,22 @@ PROSE_PAID = [
     ("12", r"The answer is \textbf{12}."),
     ("12", "The answer is {12}."),
     ("12", "My answer is around 12."),
+    ("1000.99", "so the number is 10 which is 1,000.99m²"),
+    ("143", r"$$\boxed{20}$$ \boxed{143}"),  # two formulas: the second replaces the first
+    ("10455", r"so $\boxed{255}$ of $10,200. Final Answer: The final answer is $10,455$. I hope it is correct."),
+    ("(3,3),(1,1)", r"\boxed{(3, 3)} \text{ for part (a) and } \boxed{(1, 1)}"),
+    ("1, 2", r"\boxed{1} papers and \boxed{2} bins"),
+    (r"$\boxed{1}\boxed{2}$", r"$\boxed{1,2}$"),
+    (r"\frac12", r"\\boxed{\\frac{1}{2}}"),  # escaped once too often
+    (r"$\\left(\\frac{1}{5},\\frac{1}{6}\\right)$", r"\boxed{(1/5,1/6)}"),
+    ("(1,2)", "The vertex is at (1, 2)."),
+    ("42", "Ans: 42"),
+    ("42", "A: 42"),
+    ("15", "The answer is 15, i.e. 3 times 5."),
+    ("20", "The answer is 18? No, 20."),
+    ("5", r"\framebox{5}"),
+    ("42", "42" + " " * 5000),
+    (r"\frac{2}{3}", "Thus P = 2/3 ≈ 0.667."),
 ]
 
 PROSE_UNPAID = [
@@ -325,7 +362,6 @@ PROSE_UNPAID = [
     ("3", "The roots are 2 and 3."),
     ("42", "There are 42 of them in 2019."),
     ("25", "The answer is 12. Also 5*5 = 25."),
-    ("3", r"\boxed{\text{Answer: } 3}"),
     ("0", "exit(0)"),
     ("1", "().__class__"),
     ("7", "{0.__class__}"),
@@ -341,6 +377,13 @@ PROSE_UNPAID = [
     ("7", "7 {0}"),
     ("5", "The answer is 5. Wait, that is wrong; it is 6."),
     ("7", "The answer is 7. No, wait. 8."),
+    ("20", r"$$\boxed{20}$$ \boxed{143}"),
+    ("1, 2", r"\boxed{1} is wrong and \boxed{2}"),  # a correction forms no list
+    ("255", r"so $\boxed{255}$. Final Answer: The final answer is $10,455$. I hope it is correct."),
+    ("18", "The answer is 18? No, 20."),
+    ("42", r"\boxed{42} then \boxed{}"),  # the last box is empty
+    ("0", 'os.system("echo 0")'),
+    ("1", "1<" * 400 + "x"),  # no piece of a long formula is its answer
 ]
 
 COLLECTION_PAID = [
@@ -381,6 +424,10 @@ COLLECTION_PAID = [
     (r"(0,1)\cap(0.5,2)", "(0.5,1)"),
     (r"\{1,2,3\}\cap\{2,3,4\}", r"\{2,3\}"),
     (r"[1,2]\setminus\{1\}", "(1,2]"),
+    ("1,2;3,4", "(1,2),(3,4)"),  # semicolons cut a list into pairs
+    (r"\{1\}", r"{1,2} \setminus {2}"),
+    ("P(1,2)", "(1,2)"),
+    ("red, blue", "red, blue"),
 ]
 
 COLLECTION_UNPAID = [
@@ -409,6 +456,9 @@ COLLECTION_UNPAID = [
     ("5", r"\boxed{[5,6]}"),
     ("5", r"\boxed{5\pm 1}"),
     ("5", r"\boxed{5,\ldots}"),
+    ("1,2;3,4", "(1,3),(2,4)"),
+    ("P(1,2)", "P(2,1)"),
+    ("A(3,4)", "A(4,3)"),
 ]
 
 UNIT_PAID = [
@@ -467,6 +517,9 @@ UNIT_PAID = [
     ("none", r"\boxed{\text{None}}"),
     (r"\cos 36^\circ", r"\frac{1+\sqrt5}{4}"),
     ("0.75", "75%"),
+    ("100", "100 m^2"),  # no other letter about: the m is a metre
+    ("60", r"m\angle A=60^\circ"),
+    ("25\\pi", "So the area is 25π square cm."),
 ]
 
 UNIT_UNPAID = [
@@ -480,6 +533,9 @@ UNIT_UNPAID = [
     ("5", r"\boxed{5 \text{ to } 6}"),
     ("5", r"\boxed{\text{about }5}"),
     (r"10\text{ units}", r"10\%"),
+    ("12", "12 m^5"),
+    ("12m^2", "12n^2"),
+    ("12 m^2", "12 m^3"),
 ]
 
 TEXT_PAID = [
@@ -490,6 +546,8 @@ TEXT_PAID = [
     ("3", "Step 1: 5\nStep 2: 4\nSo the result: 3"),
     ("12", "12 is correct"),
     ("75", "75 percent"),
+    (r"\text{ellipse}", "an ellipse"),
+    ("elephant", "The elephant"),
 ]
 
 TEXT_UNPAID = [
@@ -562,6 +620,9 @@ ALGEBRA_PAID = [
     (r"\arctan 1 + \arctan 2+\arctan 3", r"\pi"),
     ("12", "n equals 12"),
     ("x^2+2xy+y^2", "(x+y)^2"),
+    # sums that nothing evaluates are compared up to order and the name of the index
+    (r"F_n = \sum_{k=0}^{n-1} F_k F_{n-k-1}", r"F_n = \sum_{k=0}^{n-1} F_{n-k-1} F_k"),
+    (r"\sum_{k=1}^{n} k^2", r"\sum_{j=1}^{n} j^2"),
 ]
 
 ALGEBRA_UNPAID = [
@@ -590,6 +651,9 @@ ALGEBRA_UNPAID = [
     ("|x|", "x"),
     (r"\lfloor x\rfloor", "x"),
     (r"\frac{|x|}{x}", "1"),
+    (r"F_n = \sum_{k=0}^{n-1} F_k F_{n-k-1}", r"F_n = \sum_{k=0}^{n-2} F_k F_{n-k-2}"),
+    (r"\sum_{k=1}^{n} k^2", r"\sum_{j=1}^{m} j^2"),
+    (r"\sum_{k=1}^{n} k^2", r"\sum_{k=1}^{n} k^3"),
 ]
 
 EQUATION_PAID = [
@@ -695,6 +759,9 @@ EQUATION_UNPAID = [
 ]
 
 REGION_PAID = [
+    (r"(-\infty,-2]\cup[2,\infty)", r"|x|\ge2"),
+    ("|x|<2", "-2<x<2"),
+    ("-2<x<2", "|x|<2"),
     (r"\varnothing", r"\emptyset"),
     (r"\emptyset", "no solution"),
     (r"\{x \mid x > 3\}", "x>3"),
@@ -764,15 +831,18 @@ REGION_PAID = [
     (r"0<a\le \frac{1}{3}", "(0,1/3]"),
     (r"-\sqrt2<x<\sqrt2", r"(-\sqrt{2},\sqrt{2})"),
     ("|x|<2", "|x|<2"),
+    ("|x-1|<2", "(-1,3)"),
+    ("|2x-1|<3", "-1<x<2"),
+    (r"1\leq|z|\leq \frac{3}{2}", r"z \in [-\frac{3}{2}, -1] \cup [1, \frac{3}{2}]"),
+    ("0<f(x)<1", "(0,1)"),
+    (r"(1,2) \cup (3,4)", "(1,2) U (3,4)"),
 ]
 
 REGION_UNPAID = [
     (r"(3,\infty)", "x>=3"),
-    ("-2<x<2", "|x|<2"),
     (r"(1,2)\cup(2,3)", "(1,3)"),
     ("a>0", "b>0"),
     ("7", "<think>7</think><answer>8</answer>"),
-    (r"(-\infty,-2]\cup[2,\infty)", r"|x|\ge2"),
     ("1<x<2", "1<y<2"),
     ("x>0", "x>=0"),
     (r"(-\infty,0]\cup[1,\infty)", r"x \leq 0, x\geq 1"),
@@ -790,7 +860,11 @@ REGION_UNPAID = [
     ("5", r"\boxed{\ge 5}"),
     (r"(0,1)\cup\{2\}", "(0,1)"),
     (r"x\neq1, x\neq 2", r"\mathbb{R}\setminus\{1,2\}"),
-    ("|x|<2", "-2<x<2"),
+    ("|x|<3", r"-3\le x\le 3"),
+    ("|x-1|<2", "(-3,1)"),
+    ("1<|x|<2", "(1,2)"),
+    ("0<f(x)<1", "[0,1]"),
+    ("0<f(x)<1", "0<g(x)<1"),
 ]
 
 TABLE_PAID = [
@@ -799,14 +873,34 @@ TABLE_PAID = [
     (r"\langle 1,2,3\rangle", "(1,2,3)"),
     (r"\begin{pmatrix} 1/3 \\ 2 \end{pmatrix}", r"\begin{bmatrix} \frac13 \\ 2 \end{bmatrix}"),
     (r"\begin{cases} x=1\\y=2\end{cases}", "x=1, y=2"),
+    # sums, products and multiples of matrices
+    (
+        r"\begin{pmatrix}6&8\\10&12\end{pmatrix}",
+        r"\begin{pmatrix}1&2\\3&4\end{pmatrix} + \begin{pmatrix}5&6\\7&8\end{pmatrix}",
+    ),
+    (
+        r"\begin{pmatrix}2&1\\4&3\end{pmatrix}",
+        r"\begin{pmatrix}1&2\\3&4\end{pmatrix}\begin{pmatrix}0&1\\1&0\end{pmatrix}",
+    ),
+    (r"\frac12\begin{pmatrix}2\\4\end{pmatrix}", r"\begin{pmatrix}1\\2\end{pmatrix}"),
+    (r"-2", r"\det\begin{pmatrix}1&2\\3&4\end{pmatrix}"),
+    ("[[1,2],[3,4]]", r"\begin{pmatrix}1&2\\3&4\end{pmatrix}"),
 ]
 
 TABLE_UNPAID = [
     (r"\begin{pmatrix}1&2\\3&4\end{pmatrix}", r"\begin{pmatrix}1&3\\2&4\end{pmatrix}"),
     (r"\begin{pmatrix}1\\2\end{pmatrix}", "[1,2)"),
+    (
+        r"\begin{pmatrix}1&2\\3&4\end{pmatrix}",
+        r"\begin{pmatrix}1&2\\3&4\end{pmatrix}\begin{pmatrix}0&1\\1&0\end{pmatrix}",
+    ),
+    (r"\begin{pmatrix}1\\2\end{pmatrix}", r"\begin{pmatrix}3\\2\end{pmatrix}-\begin{pmatrix}2\\1\end{pmatrix}"),
+    ("[[1,2],[3,4]]", r"\begin{pmatrix}1&3\\2&4\end{pmatrix}"),
 ]
 
 CHOICE_PAID = [
+    ("C", "故选C"),
+    ("C", "选C"),
     ("B", "(B)"),
     ("B", r"\boxed{\text{(B)}}"),
     ("B", r"\boxed{\textbf{(B)}}"),
@@ -859,6 +953,26 @@ CHOICE_PAID = [
     ("B", "it must be (B)"),
     ("B", "The answer is B. Option A is wrong."),
     ("B", "The answer is B because A is wrong and C is not right."),
+    ("A", "A because it is the only valid option"),
+    ("B", "b is correct"),
+    ("C", "c: the object on the left"),
+    ("A", "(a) a blue sphere"),
+    ("A", "A: a triangle"),
+    ("C", "The visible count matches (C)."),
+    ("B", "The red object is above the table.\nB"),
+    ("C", "After checking the diagram, C."),
+    ("B", "**B.** The object is a bus."),
+    ("C", "I choose c because the arrow points left."),
+    ("B", "Option b is correct."),
+    ("D", "选D，因为它与图片一致。"),
+    ("B", "정답은 b입니다."),
+    ("C", "옵션 C"),
+    ("B", "答えはBです。"),
+    ("C", "Answer - C"),
+    ("B) 12", "B"),
+    ("B", "The answer is D. Option B is correct."),
+    ("B", "Answer: Z. I choose B."),
+    ("A", "答案是A，不是B"),
 ]
 
 CHOICE_UNPAID = [
@@ -881,9 +995,21 @@ CHOICE_UNPAID = [
     ("B", "Answer is B or C"),
     ("B", "B and C"),
     ("D", "Answer: <D>"),
-    ("C", "选C"),
-    ("C", "故选C"),
     ("A", "The answer is not A but B."),
+    ("B", "Option B is wrong. Option C is correct."),
+    ("B", "Option B is wrong"),
+    ("D", "The answer cannot be D."),
+    ("D", "The vertices are A, B, C, D."),
+    ("B", "There are two possibilities.\nB\nD"),
+    ("B", "不选B"),
+    ("B", "See (A) and (B)."),
+    ("A", "A. B. C. D."),
+    ("A", "(A) or (D)"),
+    ("C", "I choose C/D"),
+    ("C", "Answer: C\nFinal answer: unknown"),
+    ("A", r"\boxed{A} then \boxed{}"),
+    ("B", "정답은 b고양이."),
+    ("A", "I choose a car"),
 ]
 
 # fmt: on
