@@ -23,7 +23,7 @@ OPTIONS = [
     *("--model", "smollm2", "--data", "addition", "--few-shot", str(FEW_SHOT)),
     *("--reward", "r1.accuracy@1", "--reward", "r1.soft_format@1"),
     *("--prompts-per-step", "4", "--group-size", "8", "--max-completion-length", "24"),
-    *("--steps", "20", "--learning-rate", "1e-5", "--eval-every", "5", "--output-dir", str(OUTPUT), "--overwrite"),
+    *("--steps", "32", "--learning-rate", "1e-5", "--eval-every", "8", "--output-dir", str(OUTPUT), "--overwrite"),
 ]
 
 

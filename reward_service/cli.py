@@ -21,7 +21,7 @@ from reward_service.served import OWN_REWARDS
 from reward_service.settings import Settings
 from reward_service.suites import SuiteError
 from reward_service.worker.catalogue import Reward
-from reward_service.worker.modules import Loaded, load, read_released, released_file
+from reward_service.worker.modules import Loaded, load, read_released, record_release, released_file
 
 _COMPARED_AT_ONCE = 256
 
@@ -141,19 +141,12 @@ def _release(arguments: argparse.Namespace) -> int:
         print(f"no reward has the id {reward_id}; `reward-service rewards` lists all", file=sys.stderr)
         return 2
     file = released_file(catalogue[reward_id].function.__module__)
-    released = read_released(file)
-    if reward_id in released:
+    if reward_id in read_released(file):
         print(f"{reward_id} is released already, and a released version never changes: add a version", file=sys.stderr)
         return 2
-    lock = catalogue[reward_id].lock
-    released[reward_id] = {
-        "digests": [catalogue.digest(reward_id)],
-        "lock": lock.name if lock else None,
-        "released": datetime.datetime.now(datetime.UTC).date().isoformat(),
-        "definitions": {name: digest[:16] for name, digest in catalogue.closure(reward_id).items()},
-    }
-    file.write_text(json.dumps(released, indent=2) + "\n", encoding="utf-8")
-    print(f"released {reward_id} {released[reward_id]['digests'][0]} in {file}")
+    today = datetime.datetime.now(datetime.UTC).date().isoformat()
+    digest = record_release(file, catalogue, reward_id, date=today)
+    print(f"released {reward_id} {digest} in {file}")
     return 0
 
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import mmap
 import socket
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 import psutil
 
-from reward_service.fork_server import ForkServer
+from reward_service.fork_server import NO_PLACE, PLACE, ForkServer
 from reward_service.jobs import Chunk, Job, Unit
 from reward_service.worker.frames import Decoder, FrameTooLarge, encode
 
@@ -62,27 +62,31 @@ class Mark:
 class Worker(asyncio.Protocol):
     """One worker process and what it is doing."""
 
-    def __init__(self, worker_id: int, fleet: Fleet) -> None:
+    def __init__(self, worker_id: int, fleet: Fleet, progress: mmap.mmap) -> None:
         self.id = worker_id
         self.fleet = fleet
+        self.progress = progress
         self.process: psutil.Process | None = None
         self.transport: asyncio.Transport | None = None
         self.decoder = Decoder()
         self.job: Job | None = None
         self.chunk: Chunk | None = None
-        self.units: deque[Unit] = deque()  # of the chunk, not answered yet; the first one runs
+        self.units: dict[int, Unit] = {}  # of the chunk, by place; those that are not answered yet
         self.mark: Mark | None = None
         self.verdict: tuple[int | None, Fatal | None] | None = None  # why it was killed, and on which unit
         self.units_done = 0
 
     @property
     def place(self) -> int | None:
-        """The unit that it is on."""
-        return self.units[0][0] if self.units else None
+        """The unit that it is on: what it has noted, once it has begun with its chunk."""
+        (place,) = PLACE.unpack_from(self.progress)
+        return place if place in self.units else next(iter(self.units), None)
 
     def start(self, job: Job, chunk: Chunk) -> None:
         """Begin a chunk."""
-        self.job, self.chunk, self.units, self.mark = job, chunk, deque(chunk.units), None
+        self.job, self.chunk, self.mark = job, chunk, None
+        self.units = {unit[0]: unit for unit in chunk.units}
+        PLACE.pack_into(self.progress, 0, NO_PLACE)
         self.send({**chunk.content, "units": chunk.units})
 
     def send(self, message: Mapping[str, Any] | str) -> None:
@@ -97,13 +101,14 @@ class Worker(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         try:
-            for message in self.decoder.feed(data):
-                if message == "done":
-                    self.job = self.chunk = None
-                    self.units.clear()
-                    self.fleet.worker_is_free(self)
-                else:
-                    self._accept(*message)
+            for results in self.decoder.feed(data):
+                for result in results:
+                    if result == "done":
+                        self.job = self.chunk = None
+                        self.units.clear()
+                        self.fleet.worker_is_free(self)
+                    else:
+                        self._accept(*result)
         except (FrameTooLarge, ValueError, TypeError):
             log.error("worker %d broke the protocol; it is killed", self.id)
             self.fleet.scheduler.kill(self, None)
@@ -111,8 +116,7 @@ class Worker(asyncio.Protocol):
     def _accept(self, place: int, value: Any, status: str, detail: Mapping[str, Any] | None) -> None:
         if self.job is None:
             raise ValueError("a result without a chunk")
-        if self.place == place:
-            self.units.popleft()
+        self.units.pop(place, None)
         self.job.accept(place, (value, status, detail))
         self.units_done += 1
 
@@ -200,10 +204,11 @@ class Fleet:
     def _fill(self) -> None:
         """Fork until there are as many workers as there should be."""
         while self._server is not None and self._greeted and len(self.workers) < self._size:
-            connection = self._server.fork(self._next_worker_id)
-            if connection is None:
+            forked = self._server.fork(self._next_worker_id)
+            if forked is None:
                 return  # its successor's hello brings us back here
-            worker = self.workers[self._next_worker_id] = Worker(self._next_worker_id, self)
+            connection, progress = forked
+            worker = self.workers[self._next_worker_id] = Worker(self._next_worker_id, self, progress)
             self._next_worker_id += 1
             task = asyncio.get_running_loop().create_task(_connect(worker, connection))
             self._connecting.add(task)

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import mmap
 import os
 import socket
+import struct
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -24,6 +27,9 @@ _SECONDS_TO_END = 5.0
 
 # What could move a number or abort a worker: string hashing, and gmpy2 where something brought it along.
 _ENVIRONMENT = {"PYTHONHASHSEED": "0", "SYMPY_GROUND_TYPES": "python", "MPMATH_NOGMPY": "1"}
+
+PLACE = struct.Struct("<q")
+NO_PLACE = -1
 
 OnMessage = Callable[[Sequence[Any]], None]
 
@@ -57,17 +63,24 @@ class ForkServer:
         loop.add_reader(self._control, self._read_control)
         loop.add_reader(self._output, self._read_output)
 
-    def fork(self, worker_id: int) -> socket.socket | None:
-        """Have a worker forked; our end of its connection. None when the fork server has ended."""
+    def fork(self, worker_id: int) -> tuple[socket.socket, mmap.mmap] | None:
+        """Have a worker forked: our end of its connection, and the memory in which it notes the unit that it is on.
+
+        None when the fork server has ended.
+        """
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
-        with theirs:
+        with theirs, tempfile.TemporaryFile() as file:
+            file.write(PLACE.pack(NO_PLACE))
+            file.flush()
+            progress = mmap.mmap(file.fileno(), PLACE.size)
             try:
-                socket.send_fds(self._control, [encode(["fork", worker_id])], [theirs.fileno()])
+                socket.send_fds(self._control, [encode(["fork", worker_id])], [theirs.fileno(), file.fileno()])
             except OSError:
                 ours.close()
+                progress.close()
                 return None
-        return ours
+        return ours, progress
 
     def kill(self, worker_id: int) -> None:
         """Have a worker killed. When the fork server has ended, its workers have too."""

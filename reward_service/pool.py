@@ -101,9 +101,10 @@ class Pool:
         worker.fleet.kill(worker)
 
     def _settle(self, worker: Worker, job: Job, chunk: Chunk) -> None:
-        suspect, *others = worker.units
-        place = suspect[0]
-        self._give_back(job, chunk, others)
+        place = worker.place
+        assert place is not None
+        suspect = worker.units.pop(place)
+        self._give_back(job, chunk, list(worker.units.values()))
         match worker.verdict:
             case (int(judged), str(status)) if judged == place:
                 job.accept(place, (None, status, None))
@@ -193,8 +194,9 @@ class Pool:
     def _relieve(self, worker: Worker) -> None:
         assert worker.job is not None
         assert worker.chunk is not None
-        current, *others = worker.units
-        worker.units = deque([current])
+        place = worker.place
+        others = [unit for unit in worker.units.values() if unit[0] != place]
+        worker.units = {at: unit for at, unit in worker.units.items() if at == place}
         worker.send("stop")
         self._give_back(worker.job, worker.chunk, others)
         self._dispatch()

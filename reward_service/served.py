@@ -167,7 +167,7 @@ class Served:
 
 
 def plugin_modules(settings: Settings) -> list[str]:
-    """Modules with rewards of the user's: of installed packages (entry points) and of the settings. None is imported."""
+    """Modules with rewards of the user: of installed packages (entry points) and of the settings. None is imported."""
     installed = [point.module for point in importlib.metadata.entry_points(group=ENTRY_POINTS)]
     named = [name.strip() for name in settings.rewards_module.split(",") if name.strip()]
     return list(dict.fromkeys([*installed, *(str(Path(one)) if one.endswith(".py") else one for one in named)]))

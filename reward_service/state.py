@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from reward_proto import v1
@@ -99,9 +100,11 @@ class Service:
         for reward in rewards:
             items, values = self.metrics.items, self.metrics.values.labels(reward=reward.info.id)
             plus, minus = (self.metrics.paid.labels(reward=reward.info.id, sign=sign) for sign in "+-")
-            for group in groups:
-                for value, status in zip(group.scores[reward.name], group.statuses[reward.name], strict=True):
-                    items.labels(reward=reward.info.id, status=status).inc()
-                    if value is not None:
-                        values.observe(value)
-                        (plus if value >= 0 else minus).inc(abs(value))
+            statuses = Counter(status for group in groups for status in group.statuses[reward.name])
+            for status, count in statuses.items():
+                items.labels(reward=reward.info.id, status=status).inc(count)
+            paid = [value for group in groups for value in group.scores[reward.name] if value is not None]
+            plus.inc(sum(value for value in paid if value > 0))
+            minus.inc(-sum(value for value in paid if value < 0))
+            for value in paid:
+                values.observe(value)

@@ -11,6 +11,7 @@ import ctypes
 import gc
 import importlib.metadata
 import logging
+import mmap
 import os
 import platform
 import select
@@ -24,7 +25,7 @@ from typing import Any
 from reward_service.worker.catalogue import Catalogue, Reward
 from reward_service.worker.evaluate import evaluate
 from reward_service.worker.frames import Decoder, encode
-from reward_service.worker.loop import restore_state, work
+from reward_service.worker.loop import PLACE, restore_state, work
 from reward_service.worker.modules import Loaded, load
 from reward_service.worker.types import Item
 
@@ -133,16 +134,17 @@ class ForkServer:
         return bool(data)
 
     def _fork(self, worker_id: int) -> None:
-        descriptor = self._descriptors.pop(0)
+        connection, progress = self._descriptors.pop(0), self._descriptors.pop(0)
         parent = os.getpid()
         pid = os.fork()
         if pid == 0:
-            self._become_worker(descriptor, parent)
-        os.close(descriptor)
+            self._become_worker(connection, progress, parent)
+        os.close(connection)
+        os.close(progress)
         self._workers[worker_id] = pid
         self._control.sendall(encode(["forked", worker_id, pid]))
 
-    def _become_worker(self, descriptor: int, parent: int) -> None:
+    def _become_worker(self, connection: int, progress: int, parent: int) -> None:
         """In the child: keep nothing of the server but the rewards, work, and leave without its exit handlers."""
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -151,7 +153,7 @@ class ForkServer:
         os.setpgid(0, 0)
         die_with(parent)
         try:
-            work(socket.socket(fileno=descriptor), self._catalogue)
+            work(socket.socket(fileno=connection), mmap.mmap(progress, PLACE.size), self._catalogue)
         except (ConnectionResetError, BrokenPipeError):
             pass  # the parent hung up on this worker
         except BaseException:  # noqa: BLE001  the last boundary of the process: say it, then end

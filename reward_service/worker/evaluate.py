@@ -19,7 +19,8 @@ def evaluate(reward: Reward, item: Item, *, golds: Sequence[str] | None, params:
         return _attempt(reward, item, params)
     if not golds:
         return Outcome(None, BAD_GOLD)
-    return max((_attempt(reward, replace(item, gold=gold), params) for gold in golds), key=_preference)
+    items = (item if item.gold == gold else replace(item, gold=gold) for gold in golds)
+    return max((_attempt(reward, one, params) for one in items), key=_preference)
 
 
 def evaluate_group(

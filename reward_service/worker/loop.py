@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import decimal
+import mmap
 import random
 import select
 import socket
+import struct
 import sys
+import time
 import warnings
 from collections.abc import Mapping
 from typing import Any
@@ -20,16 +23,19 @@ from reward_service.worker.types import Found, Item, Outcome
 
 MAX_ANSWER_CHARS = 256
 WHOLE_GROUP = -1
+SECONDS_BETWEEN_SENDS = 0.002
+PLACE = struct.Struct("<q")
 _RECURSION_LIMIT = 2000
 
 
-def work(connection: socket.socket, catalogue: Catalogue) -> None:
+def work(connection: socket.socket, progress: mmap.mmap, catalogue: Catalogue) -> None:
     """Answer chunks until the parent closes the connection.
 
     A chunk is `{rewards: [[id, params]], golds, prompt, metadata, completions: [[text, token_count, token_ids,
-    finish_reason]], used: {id: [[value, status]]}, units: [[place, completion, reward]]}`. Each unit is answered
-    `[place, value, status, detail]` as soon as it is done; `"done"` follows the last. `"stop"` from the parent ends a
-    chunk after the unit at hand. The unit of a group reward has completion -1 and is answered
+    finish_reason]], used: {id: [[value, status]]}, units: [[place, completion, reward]]}`. The place of the unit at
+    hand stands in `progress`, which the parent sees at any time: results, `[place, value, status, detail]`, may wait
+    some milliseconds to be sent together. `"done"` follows the last. `"stop"` from the parent ends a chunk after the
+    unit at hand. The unit of a group reward has completion -1 and is answered
     `[place, [[value, status, detail], …], "group", null]`.
     """
     decoder = Decoder()
@@ -37,17 +43,25 @@ def work(connection: socket.socket, catalogue: Catalogue) -> None:
         for message in messages:
             # A "stop" that arrives after its chunk has ended is stale.
             if message != "stop":
-                _answer_chunk(connection, catalogue, message)
-                connection.sendall(encode("done"))
+                connection.sendall(encode([*_answer_chunk(connection, progress, catalogue, message), "done"]))
 
 
-def _answer_chunk(connection: socket.socket, catalogue: Catalogue, chunk: Mapping[str, Any]) -> None:
+def _answer_chunk(
+    connection: socket.socket, progress: mmap.mmap, catalogue: Catalogue, chunk: Mapping[str, Any]
+) -> list[Any]:
+    """Do the units of a chunk. Returns the results that have not been sent."""
+    results: list[Any] = []
+    sent = time.monotonic()
     rewards = [(catalogue[reward_id], params) for reward_id, params in chunk["rewards"]]
     items = [_item(chunk, *completion) for completion in chunk["completions"]]
     for position, (place, completion, index) in enumerate(chunk["units"]):
         # The parent speaks up during a chunk only to stop it: the word stays in the socket for `work` to drop.
         if position and select.select([connection], [], [], 0)[0]:
-            return
+            break
+        if results and time.monotonic() - sent > SECONDS_BETWEEN_SENDS:
+            connection.sendall(encode(results))
+            results, sent = [], time.monotonic()
+        PLACE.pack_into(progress, 0, place)
         restore_state()
         reward, params = rewards[index]
         if completion == WHOLE_GROUP:
@@ -55,7 +69,8 @@ def _answer_chunk(connection: socket.socket, catalogue: Catalogue, chunk: Mappin
             answer = [place, [_result(outcome) for outcome in outcomes], "group", None]
         else:
             answer = [place, *_result(evaluate(reward, items[completion], golds=chunk["golds"], params=params))]
-        connection.sendall(encode(answer))
+        results.append(answer)
+    return results
 
 
 def _used(chunk: Mapping[str, Any]) -> dict[str, list[Outcome]]:
@@ -69,8 +84,10 @@ def _result(outcome: Outcome) -> list[Any]:
 def _item(
     chunk: Mapping[str, Any], text: str, token_count: int | None, token_ids: list[int] | None, finish_reason: str | None
 ) -> Item:
+    golds = chunk["golds"]
     return Item(
         completion=text,
+        gold=golds[0] if golds else None,
         prompt=tuple(chunk["prompt"]),
         metadata=chunk["metadata"],
         token_count=token_count,

@@ -62,10 +62,31 @@ def released_file(module: str) -> Path:
 
 def read_released(file: Path) -> dict[str, Any]:
     """id → digests (newest last), lock, date. Nothing else says what is released."""
+    rewards: dict[str, Any] = _record(file)["rewards"]
+    return rewards
+
+
+def released_definitions(file: Path) -> dict[str, str]:
+    """Each definition that a released reward reaches → its hash then: by it a moved digest is explained."""
+    definitions: dict[str, str] = _record(file)["definitions"]
+    return definitions
+
+
+def record_release(file: Path, catalogue: Catalogue, reward_id: str, *, date: str) -> str:
+    """Write down that a reward is released as it is now. Returns its digest."""
+    record, digest, lock = _record(file), catalogue.digest(reward_id), catalogue[reward_id].lock
+    record["rewards"][reward_id] = {"digests": [digest], "lock": lock.name if lock else None, "released": date}
+    record["definitions"] |= {name: content[:16] for name, content in catalogue.closure(reward_id).items()}
+    record["definitions"] = dict(sorted(record["definitions"].items()))
+    file.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    return digest
+
+
+def _record(file: Path) -> dict[str, Any]:
     if not file.exists():
-        return {}
-    released: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-    return released
+        return {"rewards": {}, "definitions": {}}
+    record: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    return record
 
 
 def _members(module: str) -> list[Reward]:

@@ -1,8 +1,8 @@
 """Verification over HTTP beside the loop that people paste into their trainer: `make bench-verify`.
 
-The naive loop is `verify(parse(gold), parse(completion))` of math-verify, in one process, in the main thread, its timers
-on. The service is a real one on a real port. Both get the same texts in turn, five times; every service is fresh, so its
-caches are cold and each text is sent once. Medians; verdicts are compared in the same run.
+The naive loop is `verify(parse(gold), parse(completion))` of math-verify, in one process, in the main thread, its
+timers on. The service is a real one on a real port. Both get the same texts in turn, five times; every service is
+fresh, so its caches are cold and each text is sent once. Medians; verdicts are compared in the same run.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import random
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from pathlib import Path
 from statistics import median, quantiles
 
@@ -27,6 +27,7 @@ from tests.service.test_hang_cases import expanded
 
 ROUNDS = 5
 GROUPS_A_CALL = 64
+CALLS_AT_A_TIME = 3
 Groups = list[tuple[str, list[str]]]
 Verdicts = list[bool | None]
 
@@ -43,7 +44,7 @@ def gsm8k(limit: int | None = None) -> Groups:
 
 
 def latex(*, repeated: bool) -> Groups:
-    """Groups of 8 boxed answers out of the corpus' golds: half of them repeated, or all distinct and most of them wrong."""
+    """Groups of 8 boxed answers out of the corpus' golds: half of them repeated, or all distinct and most wrong."""
     rng = random.Random(0)
     golds = [
         case["gold"].strip("$")
@@ -91,21 +92,25 @@ def naive_loop(groups: Groups) -> tuple[float, Verdicts]:
 
 
 def service(groups: Groups, rule: str, *, seconds_of_workers: list[float] | None = None) -> tuple[float, Verdicts]:
-    """All groups through a fresh service, some dozens a call."""
+    """All groups through a fresh service, some dozens a call and some calls at a time, as trainers do."""
+
+    def score(start: int) -> list[list[float | None]]:
+        part = [
+            {"id": str(n), "gold": gold, "completions": completions}
+            for n, (gold, completions) in enumerate(groups[start : start + GROUPS_A_CALL])
+        ]
+        response = http.post(server.url + "/v1/score", json={"rewards": [{"id": rule}], "groups": part})
+        return [group["totals"] for group in response.raise_for_status().json()["groups"]]
+
     with tempfile.TemporaryDirectory() as folder, httpx.Client(timeout=600) as http:
         server = Server(Path(folder) / "log", allow_drafts=True)
         try:
             server.wait_ready()
             verdicts: Verdicts = []
             started = time.perf_counter()
-            for start in range(0, len(groups), GROUPS_A_CALL):
-                part = [
-                    {"id": str(n), "gold": gold, "completions": completions}
-                    for n, (gold, completions) in enumerate(groups[start : start + GROUPS_A_CALL])
-                ]
-                response = http.post(server.url + "/v1/score", json={"rewards": [{"id": rule}], "groups": part})
-                for group in response.raise_for_status().json()["groups"]:
-                    verdicts += [None if value is None else value == 1.0 for value in group["totals"]]
+            with ThreadPoolExecutor(CALLS_AT_A_TIME) as threads:
+                for totals in threads.map(score, range(0, len(groups), GROUPS_A_CALL)):
+                    verdicts += [None if value is None else value == 1.0 for group in totals for value in group]
             seconds = time.perf_counter() - started
             if seconds_of_workers is not None:
                 seconds_of_workers.append(cpu_of_children(server))

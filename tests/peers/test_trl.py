@@ -25,7 +25,9 @@ CASES: dict[str, tuple[Reward, Callable[..., Any], dict[str, Any]]] = {
     "cosine": (ours.cosine_v1, rewards.get_cosine_scaled_reward, {"max_len": 20}),
     "repetition": (ours.repetition_v1, rewards.get_repetition_penalty_reward, {"ngram_size": 2, "max_penalty": -0.5}),
     "soft_overlong": (
-        ours.soft_overlong_v1, rewards.get_soft_overlong_punishment, {"max_completion_len": 9, "soft_punish_cache": 4}
+        ours.soft_overlong_v1,
+        rewards.get_soft_overlong_punishment,
+        {"max_completion_len": 9, "soft_punish_cache": 4},
     ),
 }
 

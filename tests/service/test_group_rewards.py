@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from tests.conftest import Server
+from tests.service.test_plugins import PLUGIN
 from tests.service.test_pool import TOWER
 
 
@@ -48,9 +50,12 @@ def test_what_it_needs_and_lacks_is_422_with_reward_and_field(server: Server) ->
     ]
 
 
-def test_drafts_are_served_on_request_only_and_marked(server: Server, start_server: Callable[..., Server]) -> None:
-    body = {"rewards": [{"id": "repetition.words@1"}], "groups": []}
-    assert server.http.post("/v1/score", json=body).json()["rewards"][0]["draft"] is True
-    refused = start_server(workers=1).http.post("/v1/score", json=body)
+def test_drafts_are_served_on_request_only_and_marked(start_server: Callable[..., Server], tmp_path: Path) -> None:
+    plugin = tmp_path / "draft_rewards.py"
+    plugin.write_text(PLUGIN)
+    body = {"rewards": [{"id": "mine.quiet@1"}], "groups": []}
+    served = start_server(allow_drafts=True, rewards_module=plugin).http.post("/v1/score", json=body).json()
+    assert served["rewards"][0]["draft"] is True
+    refused = start_server(rewards_module=plugin).http.post("/v1/score", json=body)
     assert refused.status_code == 503
     assert "REWARD_ALLOW_DRAFTS=1" in refused.json()["detail"]

@@ -97,7 +97,7 @@ def test_a_plugin_is_a_draft_until_released_and_then_served_like_any_other(
 ) -> None:
     assert "mine.quiet@1" not in ids(start_server(rewards_module=plugin))
     release(plugin, "mine.quiet@1")
-    assert "mine.quiet@1" in json.loads(plugin.with_name("my_rewards.released.json").read_text())
+    assert "mine.quiet@1" in json.loads(plugin.with_name("my_rewards.released.json").read_text())["rewards"]
     server = start_server(rewards_module=plugin)
     body = {
         "rewards": [{"id": "mine.quiet@1", "params": {"most": 1}}, {"id": "r1.int@1"}],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from reward_service.cli import reward_table
 from reward_service.locks import LOCKS
 from reward_service.served import OWN_REWARDS
 from reward_service.worker.modules import load
+from tests.client.tiny import save_tiny
 from tests.conftest import ROOT, Server
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -38,6 +40,21 @@ def test_the_plugin_of_the_readme_works_as_written(tmp_path: Path, start_server:
         subprocess.run([sys.executable, "-m", *command], cwd=tmp_path, check=True, capture_output=True)
     server = start_server(rewards_module=tmp_path / "my_rewards.py")
     assert server.score(["mine.brief@1"], None, ["short", "x" * 201])["totals"] == [1.0, 0.0]
+    model = save_tiny(tmp_path / "tiny")
+    train = ["-m", "grpo_client", "train", "--reward-url", server.url, "--model", model, "--reward", "mine.brief@1"]
+    train += [
+        "--steps",
+        "1",
+        "--eval-every",
+        "0",
+        "--max-completion-length",
+        "4",
+        "--output-dir",
+        str(tmp_path / "run"),
+    ]
+    subprocess.run([sys.executable, *train], cwd=ROOT, check=True, capture_output=True)
+    row = json.loads((tmp_path / "run" / "metrics.jsonl").read_text().split("\n")[1])
+    assert row["rewards/mine.brief@1/mean"] == 1.0
 
 
 def test_vectors_that_differ_are_named(tmp_path: Path) -> None:

@@ -1,1 +1,1 @@
-"""Rewards on other packages than the default ones: a module and a catalogue a lock, imported in its environment only."""
+"""Rewards on other packages than the default ones: a module and a catalogue a lock, imported in its environment."""

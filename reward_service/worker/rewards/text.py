@@ -11,7 +11,7 @@ from jsonschema import Draft202012Validator
 from jsonschema.exceptions import SchemaError
 from referencing import Registry
 
-from reward_service.worker.catalogue import reward
+from reward_service.worker.catalogue import Lock, reward
 from reward_service.worker.rewards.blocks import found_v1, last_block_v1
 from reward_service.worker.types import NO_ANSWER, BadGold, Found, Item, Outcome
 
@@ -47,7 +47,19 @@ def _answer_v1(text: str) -> Found | None:
     return last_block_v1(text, tag="answer") or found_v1(text, start=0, end=len(text), by="whole_text")
 
 
-@reward("text.json_schema", version=1, range=(0.0, 1.0), needs=("metadata",), source="Hallmark; jsonschema 2020-12")
+JSON_SCHEMA_4_26 = Lock(
+    "jsonschema-4.26.0", {"jsonschema": "4.26.0", "jsonschema-specifications": "2025.9.1", "referencing": "0.37.0"}
+)
+
+
+@reward(
+    "text.json_schema",
+    version=1,
+    range=(0.0, 1.0),
+    needs=("metadata",),
+    source="Hallmark; jsonschema 2020-12",
+    lock=JSON_SCHEMA_4_26,
+)
 def json_schema_v1(item: Item, *, max_characters: int = 65536) -> Outcome:
     """1.0 when the answer is JSON that follows the schema in `metadata["json_schema"]`, else 0.0.
 

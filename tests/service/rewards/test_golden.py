@@ -15,7 +15,8 @@ from reward_service.worker.rewards import CATALOGUE
 from reward_service.worker.types import Item, Outcome
 from tests.service.rewards.golden import FOLDER, item_of, lines_of
 
-IDS = sorted(path.stem for path in FOLDER.glob("*.jsonl"))
+# The vectors of a locked reward run in its own environment: tests/service/test_locks.py.
+IDS = sorted(path.stem for path in FOLDER.glob("*.jsonl") if path.stem != "math_verify.equal@1")
 OWN = ("math.", "choice.", "text.", "format.", "length.", "repetition.", "language.", "kimi.")
 
 

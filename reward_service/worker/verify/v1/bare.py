@@ -82,6 +82,8 @@ def verdict(first: list[Any], second: list[Any]) -> bool:
 
 def readable(text: str) -> str:
     """The text; where it is too much work, the part of its last 2,048 characters behind the last open formula."""
+    if len(text) <= _TAIL:
+        return text
     formulas, unended = _formulas(text)
     runs = (run.end() - run.start() for run in _RUN.finditer(text))
     work = sum(length * length + _FORMULA for length in formulas) + sum(length * length for length in runs)

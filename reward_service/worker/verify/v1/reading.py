@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
-from math_verify import parse
+from math_verify import parse, parser
 
 _DELIMITERS = ("\\boxed", "\\fbox", "$", "\\(", "\\[")
+
+
+# The library remembers the last 20 expressions that it parsed, and reads each number anew through the whole of sympy's
+# parser. Remembering more moves no number.
+parser.Number = lru_cache(maxsize=4096)(parser.Number)
+parser.parse_expr_cached = lru_cache(maxsize=4096)(parser.parse_expr_cached.__wrapped__)
+parser.parse_latex_cached = lru_cache(maxsize=4096)(parser.parse_latex_cached.__wrapped__)
 
 
 def delimited(text: str) -> str:

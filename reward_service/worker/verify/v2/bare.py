@@ -61,6 +61,8 @@ def trimmed(text: str, start: int, end: int) -> Span:
     """The span without white space, quotes, emphasis and a final full stop at its ends."""
     while start < end and (text[start].isspace() or text[start] in "\"“'‘*`:：_"):
         start += 1
+    if text.startswith('\\"', start, end) and text.endswith('\\"', start, end):
+        start, end = start + 2, end - 2
     while start < end and (text[end - 1].isspace() or text[end - 1] in ".\"”'’*`,;:。，；！!_"):
         if text.endswith("...", start, end):
             break

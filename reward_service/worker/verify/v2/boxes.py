@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from itertools import pairwise
 
-_BRACES = re.compile(r"\\[\\{}]|\\(?:boxed|fbox)(?![A-Za-z])\s*|[{}]")
+_BRACES = re.compile(r"\\[\\{}]|\\(?:boxed|fbox|framebox)(?![A-Za-z])\s*|[{}]")
 _BARE_CONTENT = re.compile(r"-?\d[\d,]*(?:\.\d+)?|[A-Za-z]")
 _PERCENT_BEHIND = re.compile(r"(?:\$|\\\)|\\\]|\s){0,6}(?:\\?[%％]|per\s?cent\b|pct\b)")
 _LOOKS = re.compile(r"\\q?quad|\\[()\[\],;:!>\s]|[\s$~]+|\\text\s*\{([^{}]{0,12})\}")
+_WORDY_LOOKS = re.compile(r"\\text\s*\{([^{}]{0,40})\}|\\q?quad|[$~]")
 _NAME_BEFORE_BOX = re.compile(r"[A-Za-z](?:_\{?\w{1,4}\}?)?=$")
-_JOINTS = frozenset({"", ",", ";", "and", "or", ",and", ",or", "&", "和", "或", "、", "，", "；"})
+_JOINTS = frozenset({",", ";", "and", "or", ",and", ",or", "&", "和", "或", "、", "，", "；"})
+# `\boxed{1} papers and \boxed{2} bins`: a few words that end in a joint, none of which takes anything back
+_WORDY_JOINT = re.compile(r"(?:[a-z]{2,12}|\([a-z0-9]\))(?: (?:[a-z]{2,12}|\([a-z0-9]\))){0,3},? and")
+_NO_JOINT = re.compile(
+    r"\b(?:not|no|wrong|incorrect|wait|then|but|instead|first|check|so|gives?|rather|hence|thus|is|was|actually)\b"
+)
 _LONGEST_GAP = 80
 _LONGEST_OPEN_BOX = 300
 
@@ -59,6 +66,9 @@ def _keep(found: list[Box], box: Box) -> None:
 def boxed_answer(text: str) -> tuple[int, int] | None:
     """The span of the last committed box that holds anything, with the boxes it forms one list with."""
     found, unclosed = find_boxes(text)
+    if found and not text[found[-1].content_start : found[-1].content_end].strip():
+        # an empty last box commits to nothing
+        return None
     boxes = [box for box in found if text[box.content_start : box.content_end].strip()]
     if not boxes:
         if unclosed >= 0 and len(text) - unclosed <= _LONGEST_OPEN_BOX and text[unclosed:].strip():
@@ -81,5 +91,33 @@ def _forms_list(text: str, one: Box, two: Box) -> bool:
     """Whether nothing but a separator (and a name like `y_2 =`) stands between two boxes: a correction never passes."""
     if two.start - one.end > _LONGEST_GAP:
         return False
-    gap = _LOOKS.sub(lambda match: match.group(1).strip() if match.group(1) else "", text[one.end : two.start])
-    return _NAME_BEFORE_BOX.sub("", gap) in _JOINTS
+    between = text[one.end : two.start]
+    gap = _NAME_BEFORE_BOX.sub("", _LOOKS.sub(_looked_through, between))
+    if not gap:
+        # side by side in one formula they are a list; in two formulas the second replaces the first
+        return "$" not in between and "\n" not in between
+    return gap in _JOINTS or _is_wordy_joint(between)
+
+
+def _looked_through(match: re.Match[str]) -> str:
+    return match.group(1).strip() if match.group(1) else ""
+
+
+def _is_wordy_joint(between: str) -> bool:
+    words = " ".join(_WORDY_LOOKS.sub(r"\1", between).split())
+    return _WORDY_JOINT.fullmatch(words) is not None and not _NO_JOINT.search(words)
+
+
+def with_commas(text: str) -> str:
+    """Boxes that form one list, with a comma where nothing or a few words join them."""
+    if text.count("\\boxed") + text.count("\\fbox") < 2:
+        return text
+    boxes, _ = find_boxes(text)
+    parts: list[str] = []
+    done = 0
+    for one, two in pairwise(boxes):
+        between = text[one.end : two.start]
+        if not _LOOKS.sub(_looked_through, between) or _is_wordy_joint(between):
+            parts += [text[done : one.end], ", "]
+            done = two.start
+    return "".join(parts) + text[done:]

@@ -6,6 +6,7 @@ from reward_service.worker.types import TooLarge
 from reward_service.worker.verify.v2.expressions import Expr, Mul
 from reward_service.worker.verify.v2.tables import BINOMIAL_COMMANDS
 from reward_service.worker.verify.v2.tokens import (
+    BEGIN,
     COMMAND,
     CONSTANT,
     FUNCTION,
@@ -120,7 +121,7 @@ class Cursor:
             raise TooLarge("the expression is nested too deeply")
 
     def starts_factor(self, token: Token) -> bool:
-        if token.kind in (NUMBER, SYMBOL, CONSTANT, FUNCTION):
+        if token.kind in (NUMBER, SYMBOL, CONSTANT, FUNCTION, BEGIN):
             return True
         if token.kind == SIGN:
             return (

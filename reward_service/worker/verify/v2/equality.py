@@ -15,6 +15,7 @@ from reward_service.worker.verify.v2.expressions import (
     Mul,
     Num,
     Pow,
+    Quantity,
     negated,
     renamed,
     symbols,
@@ -34,8 +35,8 @@ from reward_service.worker.verify.v2.meanings import (
 )
 from reward_service.worker.verify.v2.names import argument_of, names_agree
 from reward_service.worker.verify.v2.numbers import rational
-from reward_service.worker.verify.v2.readings import as_region
 from reward_service.worker.verify.v2.regions import Region, same_region
+from reward_service.worker.verify.v2.subsets import as_region
 from reward_service.worker.verify.v2.values import has_value, same_end, same_value
 
 _MAX_PAIRS = 40_000
@@ -221,6 +222,10 @@ def _match_table(gold: Meaning, answer: Meaning) -> bool:
     if len(table.rows) == len(table.rows[0]) == 1:
         cell = table.rows[0][0]
         return matches(cell, other) if table is gold else matches(other, cell)
+    if isinstance(other, Ordered) and table.kind == "matrix" and _is_nested(other):
+        rows = tuple(row.members for row in other.members if isinstance(row, Ordered))
+        nested = Table("matrix", rows)
+        return matches(table, nested) if table is gold else matches(nested, table)
     if not isinstance(other, Ordered) or table.kind == "cases" or len(table.rows[0]) != 1:
         return False
     if other.bracket is None or (other.bracket.opener, other.bracket.closer) not in (("(", ")"), ("[", "]")):
@@ -230,14 +235,29 @@ def _match_table(gold: Meaning, answer: Meaning) -> bool:
     return _match_ordered(column, other) if table is gold else _match_ordered(other, column)
 
 
+def _is_nested(rows: Ordered) -> bool:
+    """`[[1,2],[3,4]]`: a matrix as programs write it."""
+    brackets = [rows.bracket, *(row.bracket for row in rows.members if isinstance(row, Ordered))]
+    return len(brackets) == len(rows.members) + 1 and all(
+        bracket is not None and (bracket.opener, bracket.closer) == ("[", "]") for bracket in brackets
+    )
+
+
+def _same_quantity(one: Expr, two: Expr) -> bool:
+    """The same number with the same unit, or both without: 3:45 is not 3:45 pm."""
+    units = [part.unit if isinstance(part, Quantity) else "" for part in (one, two)]
+    bodies = [part.body if isinstance(part, Quantity) else part for part in (one, two)]
+    return units[0] == units[1] and same_function(*bodies)
+
+
 def _match_proportion(gold: Meaning, answer: Meaning) -> bool:
     if isinstance(gold, Proportion) and isinstance(answer, Proportion):
         if len(gold.parts) != len(answer.parts):
             return False
         pairs = list(zip(gold.parts, answer.parts, strict=True))
-        if any(rational(part) == 0 for pair in pairs for part in pair):
-            # 12:00 is a time of day, not a quotient
-            return all(same_function(one, two) for one, two in pairs)
+        if any(isinstance(part, Quantity) or rational(part) == 0 for pair in pairs for part in pair):
+            # 12:00 and 5:30 pm are times of day, not quotients
+            return all(_same_quantity(one, two) for one, two in pairs)
         return all(same_function(Mul((one, pairs[0][1])), Mul((two, pairs[0][0]))) for one, two in pairs[1:])
     proportion, other = (gold, answer) if isinstance(gold, Proportion) else (answer, gold)
     assert isinstance(proportion, Proportion)

@@ -18,14 +18,14 @@ _NUMBER = re.compile(
     r"(?:\d+[ ]\d+\s?/\s?\d+|\d+(?:[,.]\d+)*(?:[eE][-+]?\d+)?(?:\s?[/:]\s?\d+(?:[,.]\d+)*)?|\.\d+)[½⅓⅔¼¾]?"
     r"|[-−]?[½⅓⅔¼¾⅕⅛]|-?\\[dt]?frac\{[^{}]{1,60}\}\{[^{}]{1,60}\}"
 )
-_PERCENT = re.compile(r"\s?(?:\\?[%％]|per\s?cent\b|pct\b)|\s?(?:thousand|million|billion)\b")
+_PERCENT = re.compile(r"\s?(?:\\?[%％]|per\s?cent\b|pct\b)|\s?(?:thousand|million|billion)\b|\s?[aApP]\.?[mM]\b\.?")
 _NOT_BEFORE = re.compile(r"\b(?:not|n't|never|isn't)\s+(?:equal\s+to\s+|be\s+|=\s*)?$", re.IGNORECASE)
 _OPERATOR_BEFORE = re.compile(r"[\d)}]\s?(?:[-+*×·÷−]|\*\*)\s?\$?$")
-_CALL_BEFORE = re.compile(r"[\w)\]][(\[]['\"]?$")
+_CALL_BEFORE = re.compile(r"[\w)\]][(\[](?:['\"][^'\"()\n]{0,30})?$")
 _FORMULA_GOES_ON = re.compile(r"[π√^]|\._|\\(?!text|mathrm|[%$,; ])|[a-zA-Z](?![a-zA-Z])")
 _GLUED_WORD = re.compile(r"[A-Za-z]+")
 _WORD_JOINT = re.compile(r",?\s+(?:and|or)\s+(?:[A-Za-z](?:_\w{1,4})?\s*=\s*)?|\s*[和或、]\s*")
-_LIST_END = re.compile(r"(?:\s*,\s*\d+(?:\.\d+)?){0,50}(?:,?\s+(?:and|or)\s+\d|\s*[.。]?\s*$|\.\s)")
+_LIST_END = re.compile(r"(?:\s*[,;]\s*\d+(?:\.\d+)?){0,50}(?:,?\s+(?:and|or)\s+\d|\s*[.。]?\s*$|\.\s)")
 _LIST_JOINT = re.compile(r"\s*(?:[,;]?\s*(?:and|or)|[,;、])\s*(?=\$|\\\()")
 
 
@@ -91,6 +91,10 @@ def final_expression(text: str, start: int, end: int) -> Span | None:
             position += 1
             continue
         span = _number_span(text, number, end)
+        if best is not None and span is not None and text[best[1] : span[0]].strip(" $") in ("≈", "\\approx"):
+            # 2/3 ≈ 0.667: the exact value is the answer, the decimal a remark
+            position = number.end()
+            continue
         if span is not None:
             best = (best[0], span[1]) if best is not None and _continues_list(text, best[1], span) else span
         elif _FORMULA_GOES_ON.match(text, number.end(), end) or _is_operand(text, number.start()):
@@ -105,14 +109,14 @@ def _continues_list(text: str, before: int, span: Span) -> bool:
     gap = text[before : span[0]]
     if _WORD_JOINT.fullmatch(gap):
         return True
-    return gap.strip() == "," and (_LIST_END.match(text, span[1]) is not None)
+    return gap.strip() in (",", ";") and (_LIST_END.match(text, span[1]) is not None)
 
 
 def _number_span(text: str, number: re.Match[str], end: int) -> Span | None:
     """A number that stands for itself: not part of a word, an index, a call, an exponent, and not denied."""
     start, stop = number.span()
     before = text[start - 1 : start] if start else ""
-    if before.isalpha() or before in ("_", "^", "#") or _CALL_BEFORE.search(text, max(0, start - 4), start):
+    if before.isalpha() or before in ("_", "^", "#") or _CALL_BEFORE.search(text, max(0, start - 36), start):
         return None
     glued = _GLUED_WORD.match(text, stop, end)
     if glued is not None and not _is_unit(glued):

@@ -11,25 +11,31 @@ from reward_service.worker.verify.v2.boxes import boxed_answer
 from reward_service.worker.verify.v2.equality import matches
 from reward_service.worker.verify.v2.expressions import Num
 from reward_service.worker.verify.v2.meanings import Finite, Meaning, Value
-from reward_service.worker.verify.v2.normalisation import clean
+from reward_service.worker.verify.v2.normalisation import clean, doubled_backslashes, without
 from reward_service.worker.verify.v2.numbers import plain_number
 from reward_service.worker.verify.v2.parser import parse
 from reward_service.worker.verify.v2.readings import meaning
 from reward_service.worker.verify.v2.regions import WHOLE_LINE
+from reward_service.worker.verify.v2.statements import find_marker
 from reward_service.worker.verify.v2.tables import EMPTY_SET_WORDS, OPTION_LETTERS, REAL_LINE_WORDS
 from reward_service.worker.verify.v2.tokens import Token, Unread, tokenize
 from reward_service.worker.verify.v2.values import has_value, same_number
 
 MAX_LENGTH = 10_000
+_LONGEST_CLEANED = 10 * MAX_LENGTH
 _CACHED_LENGTH = 4_000
 _CACHED_GOLDS = 1_024
 _TEXT_COMMAND = re.compile(r"\\(?:text|textbf|textit|textrm|textnormal|mathrm|mbox|operatorname)\s*(?=\{)")
 _WORDS = re.compile(r"[^\W\d_]+(?:[ '\-][^\W\d_]+)*")
 _PROSE = re.compile(r"(?=.*[^\W\d_])\w[\w\s'’.,:;!?()\-/&\"%]*")
 _CHOICE = re.compile(
-    r"(?:(?:option|choice|answer)\s+)?[(\[]?([A-Za-z])[)\]]?(?:[.:)]\s*\S.*)?", re.IGNORECASE | re.DOTALL
+    r"(?:(?:option|choice|answer)\s+)?[(\[]?([A-Za-z])[)\]]?([.:)]\s*\S.*|\s+\([^()]{3,}\))?",
+    re.IGNORECASE | re.DOTALL,
 )
-_LABELLED = re.compile(r"\(?[A-J][).:]\s+[^\W\d]")
+_ONLY_LETTERS = re.compile(r"(?:\W+(?:(?:or|and)\W+)?[A-Ja-j](?![^\W_]))+\W*", re.IGNORECASE)
+_LONGEST_BARE = 200
+_ARTICLE = re.compile(r"^(?:an?|the)\s+(?=\w{3})", re.IGNORECASE)
+_LABELLED = re.compile(r"\(?[A-J][).:]\s+\w|(?:option|choice)\s+\(?[A-Ja-j]\)?$", re.IGNORECASE)
 _DECIMAL_COMMA = re.compile(r"[-+]?\d+,\d+")
 
 
@@ -56,9 +62,16 @@ def _cached(gold: str) -> Gold:
 
 
 def _read(gold: str) -> Gold:
-    core = gold.rpartition("####")[2].lstrip(": ") if "####" in gold else gold
+    core = without(gold, doubled_backslashes(gold))
+    core = core.rpartition("####")[2].lstrip(": ") if "####" in core else core
     boxed = boxed_answer(core) if "box" in core else None
-    text = clean(core[boxed[0] : boxed[1]] if boxed else core)
+    if boxed is None and len(core) > _LONGEST_BARE:
+        # a whole solution: its "final answer is …"
+        boxed = find_marker(core)
+    core = core[boxed[0] : boxed[1]] if boxed else core
+    if len(core) > _LONGEST_CLEANED:
+        raise BadGold("the gold is longer than any answer")
+    text = clean(core)
     if not text:
         raise BadGold("the gold is empty")
     if len(text) > MAX_LENGTH:
@@ -84,8 +97,13 @@ def _read(gold: str) -> Gold:
 
 def equal(*, gold: Gold, answer: str) -> bool:
     """Whether the answer is equal to the gold. Raises TooLarge when a guard refuses to look."""
+    if gold.number is not None and answer.startswith("A:"):
+        # `A: 42` to a question, not an option with its text
+        answer = answer[2:].strip()
     number = plain_number(answer)
     if number is None:
+        if len(answer) > _LONGEST_CLEANED:
+            return _too_long(gold, answer)
         answer = clean(answer)
         if not answer:
             return False
@@ -192,6 +210,7 @@ def words_of(text: str) -> str:
     if not _WORDS.fullmatch(bare):
         return ""
     # two letters may be the ends of a segment, where case matters
+    bare = _ARTICLE.sub("", bare)
     return bare.casefold() if len(bare) > 2 or bare.casefold() == "no" else bare
 
 
@@ -203,4 +222,6 @@ def choice_letter(text: str) -> str:
     """The option that the text names (`B`, `(b)`, `B. a yellow bus`, `\\text{(C)}`), in upper case; empty for none."""
     bare = _TEXT_COMMAND.sub("", text) if "\\" in text else text
     match = _CHOICE.fullmatch(bare.replace("{", "").replace("}", "").strip(" .$*"))
-    return match.group(1).upper() if match else ""
+    if match is None or _ONLY_LETTERS.fullmatch(match.group(2) or ""):
+        return ""
+    return match.group(1).upper()

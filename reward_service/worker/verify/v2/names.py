@@ -27,6 +27,8 @@ def name_of_value(node: Expr) -> str | None:
             return text
         case Call("abs" | "overline" | "named", (body, *_)):
             return name_of_value(node.args[-1]) if contains(body, (Sym,)) or isinstance(body, Word) else None
+        case Mul((Sym("m"), Call("named"))):
+            return name_of_value(node.factors[1])
         case Call(name, args) if name not in KNOWN_FUNCTIONS:
             inside = [name_of_value(argument) or str(rational(argument)) for argument in args]
             return f"{name}({','.join(inside)})"

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from reward_service.worker.types import TooLarge
 from reward_service.worker.verify.v2.expressions import (
+    MINUS_ONE,
     Bracket,
     Call,
     Const,
     Expr,
     Matrix,
+    Mul,
     Opaque,
+    Pow,
     Ratio,
     Relation,
     Seq,
@@ -35,22 +38,41 @@ def parse(tokens: list[Token]) -> Expr:
     return tree
 
 
+def _grouped(items: list[Expr], ends: list[int]) -> list[Expr]:
+    """`1,2;3,4`: pairs, when the semicolons cut a list into equal parts of two or more."""
+    size = ends[0]
+    even = size > 1 and ends == list(range(size, len(items) + 1, size))
+    if not even or any(isinstance(item, Relation) for item in items):
+        return items
+    return [Bracket("(", ")", tuple(items[start : start + size])) for start in range(0, len(items), size)]
+
+
 class Parser(TermParser):
     """Lists and relations over the terms of terms.py."""
 
     def statement(self) -> Expr:
+        outermost = self.at == 0
         items = [self.relation()]
         joints: set[str] = set()
+        ends_of_groups: list[int] = []
         while True:
+            semicolon = self.is_sign(";")
             joint = self._separator()
             if not joint:
                 break
+            if semicolon:
+                ends_of_groups.append(len(items))
             joints.add(joint)
             items.append(self.relation())
             if len(items) > MAX_ITEMS:
-                raise TooLarge("the list is too long")
+                # outside brackets a value that is said again is no further value
+                items = list(dict.fromkeys(items)) if outermost else items
+                if len(items) > MAX_ITEMS // 2:
+                    raise TooLarge("the list is too long")
         if len(items) == 1:
             return items[0]
+        if outermost and ends_of_groups and joints == {","}:
+            items = _grouped(items, [*ends_of_groups, len(items)])
         # "19, 46 and 82" is a plain list: only a statement joined by one word throughout keeps that word
         return Seq(tuple(items), joints.pop() if len(joints) == 1 else ",")
 
@@ -156,6 +178,8 @@ class Parser(TermParser):
             self.bars, self.reading_sets = bars, sets
             return matrix
         body = self.statement()
+        if opener in "({" and self.is_sign("over", "choose"):
+            body = self._infix(body)
         closer = self.expect(*({"(": (")", "]"), "[": ("]", ")", "["), "{": ("}",)}[opener]))
         self.bars, self.reading_sets = bars, sets
         if isinstance(body, Seq):
@@ -165,6 +189,12 @@ class Parser(TermParser):
         if (opener, closer) not in (("(", ")"), ("[", "]"), ("{", "}")):
             raise Unread("brackets that do not match")
         return body
+
+    def _infix(self, above: Expr) -> Expr:
+        """`{1 \\over 2}`, `{5 \\choose 2}`."""
+        command = self.take().text
+        below = self.statement()
+        return Mul((above, Pow(below, MINUS_ONE))) if command == "over" else Call("binomial", (above, below))
 
     def _set(self) -> Expr:
         if self.is_sign(r"\}"):

@@ -7,6 +7,7 @@ from reward_service.worker.verify.v2.expressions import (
     MINUS_ONE,
     Add,
     Bracket,
+    Call,
     Const,
     Degree,
     Dots,
@@ -29,6 +30,7 @@ from reward_service.worker.verify.v2.expressions import (
     negated,
     symbols,
 )
+from reward_service.worker.verify.v2.matrices import worked_out
 from reward_service.worker.verify.v2.meanings import (
     Assigned,
     Equation,
@@ -46,15 +48,14 @@ from reward_service.worker.verify.v2.names import name_of_value
 from reward_service.worker.verify.v2.numbers import rational
 from reward_service.worker.verify.v2.regions import (
     WHOLE_LINE,
-    Interval,
     Region,
-    from_bracket,
     from_relation,
     intersection,
     union,
     without,
 )
 from reward_service.worker.verify.v2.signs import both_ways
+from reward_service.worker.verify.v2.subsets import as_region, as_set
 
 
 def meaning(node: Expr) -> Meaning:
@@ -88,8 +89,10 @@ def _value(node: Expr) -> Meaning:
     if contains(node, (PlusMinus,)):
         chosen = both_ways(node)
         return Shape(node) if chosen is None else Finite(tuple(map(meaning, chosen)), bare=True)
-    if isinstance(node, Mul) and any(isinstance(factor, (Bracket, Matrix, SetOp)) for factor in node.factors):
-        return Shape(node)
+    if isinstance(node, (Add, Mul, Call)) and contains(node, (Matrix,)):
+        return _matrix_arithmetic(node)
+    if isinstance(node, Mul) and any(isinstance(factor, (Bracket, SetOp)) for factor in node.factors):
+        return _point(node)
     unit = ""
     if isinstance(node, Quantity):
         unit, node = node.unit, node.body
@@ -102,6 +105,23 @@ def _value(node: Expr) -> Meaning:
     if isinstance(node, Degree):
         return Value(node.body, unit, "degree")
     return meaning(node) if isinstance(node, (Bracket, Seq, Word)) else Value(node, unit)
+
+
+def _matrix_arithmetic(node: Expr) -> Meaning:
+    if isinstance(node, Call) and node.name == "det" and len(node.args) == 1:
+        inner = worked_out(node.args[0])
+        return meaning(Matrix("vmatrix", inner.rows)) if inner is not None else Shape(node)
+    result = worked_out(node)
+    return meaning(result) if result is not None else Shape(node)
+
+
+def _point(node: Mul) -> Meaning:
+    """`P(1,2)`: a point with its name."""
+    match node.factors:
+        case (Sym(name), Bracket("(", ")") as place) if len(name) == 1 and name.isupper():
+            return Assigned(name, meaning(place), None)
+        case _:
+            return Shape(node)
 
 
 # ---- lists and brackets
@@ -174,7 +194,7 @@ def _bracket(node: Bracket) -> Meaning:
 
 
 def _set_operation(node: SetOp) -> Meaning:
-    parts = [meaning(part) for part in node.parts]
+    parts = [as_set(meaning(part)) for part in node.parts]
     if node.op == "union" and all(isinstance(part, Finite) for part in parts):
         return Finite(tuple(member for part in parts if isinstance(part, Finite) for member in part.members))
     if node.op == "difference" and isinstance(parts[1], Finite):
@@ -192,20 +212,6 @@ def _set_operation(node: SetOp) -> Meaning:
         for region in regions[1:]:
             result = intersection(result, region) if result is not None else None
     return result if result is not None else Shape(node)
-
-
-def as_region(one: Meaning) -> Region | None:
-    """An interval in brackets, a region, or a finite set of values as a subset of the line."""
-    match one:
-        case Region():
-            return one
-        case Ordered(_, Bracket() as bracket):
-            return from_bracket(bracket)
-        case Finite(members):
-            points = [member.expr for member in members if isinstance(member, Value)]
-            return Region(tuple(Interval(p, True, p, True) for p in points)) if len(points) == len(members) else None
-        case _:
-            return None
 
 
 def _matrix(node: Matrix) -> Meaning:

@@ -9,6 +9,7 @@ from fractions import Fraction
 from reward_service.worker.verify.v2.expressions import (
     Add,
     Bracket,
+    Call,
     Const,
     Expr,
     Mul,
@@ -22,7 +23,7 @@ from reward_service.worker.verify.v2.expressions import (
 from reward_service.worker.verify.v2.numbers import rational
 from reward_service.worker.verify.v2.points import real_sample
 from reward_service.worker.verify.v2.reals import Unsupported, as_fraction, evaluate, is_real
-from reward_service.worker.verify.v2.residues import Undefined
+from reward_service.worker.verify.v2.residues import KNOWN_FUNCTIONS, Undefined
 from reward_service.worker.verify.v2.tables import MIRRORED
 
 INFINITY = Const("inf")
@@ -64,17 +65,51 @@ def from_bracket(bracket: Bracket) -> Region | None:
 def from_relation(relation: Relation) -> Region | None:
     """`1 < x <= 2`, `x >= 3`, `x != 3`, `-x > -1` as a region; None for what is no inequality in one variable."""
     names = symbols(relation)
+    if any(isinstance(part, Call) and part.name == "abs" for part in relation.parts):
+        return _around_zero(relation)
     if len(relation.ops) == 1:
         return _half_line(relation, names)
-    if len(relation.ops) != 2 or not isinstance(relation.parts[1], Sym):
+    if len(relation.ops) != 2:
         return None
-    name = relation.parts[1].name
+    name = _ranging(relation.parts[1])
+    if not name:
+        return None
     ops, (low, _, high) = relation.ops, relation.parts
     if ops[0] in (">", ">=") and ops[1] in (">", ">="):
         low, high, ops = high, low, (MIRRORED[ops[1]], MIRRORED[ops[0]])
     if ops[0] not in ("<", "<=") or ops[1] not in ("<", "<=") or name in symbols(low) | symbols(high):
         return None
     return Region((Interval(low, ops[0] == "<=", high, ops[1] == "<="),), name)
+
+
+def _ranging(middle: Expr) -> str:
+    """The variable between two signs, or the function of one: 0 < f(x) < 1 bounds its values."""
+    match middle:
+        case Sym(name):
+            return name
+        case Call(name, (Sym(argument),)) if name not in KNOWN_FUNCTIONS:
+            return f"{name}({argument})"
+        case _:
+            return ""
+
+
+def _around_zero(relation: Relation) -> Region | None:
+    """`|x-1| < 3`, `1 <= |x| <= 2` as a region."""
+    result: Region | None = WHOLE_LINE
+    for op, left, right in zip(relation.ops, relation.parts[:-1], relation.parts[1:], strict=True):
+        if isinstance(right, Call) and not isinstance(left, Call):
+            left, right, op = right, left, MIRRORED.get(op, "")
+        bound = rational(right)
+        if not isinstance(left, Call) or left.name != "abs" or op not in ("<", "<=", ">", ">=") or bound is None:
+            return None
+        inside, names = left.args[0], symbols(relation)
+        above = _half_line(Relation((op,), (inside, right)), names)
+        below = _half_line(Relation((MIRRORED[op],), (inside, negated(right))), names)
+        if above is None or below is None or bound < 0 or result is None:
+            return None
+        part = intersection(above, below) if op in ("<", "<=") else union([above, below])
+        result = intersection(result, part) if part is not None else None
+    return result
 
 
 def _half_line(relation: Relation, names: frozenset[str]) -> Region | None:

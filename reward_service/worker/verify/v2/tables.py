@@ -35,14 +35,16 @@ CHINESE_DIGITS = {"一": "1", "二": "2", "三": "3", "四": "4", "五": "5",
 # Commands that only change the looks.
 SILENT_COMMANDS = frozenset(
     r"left right big Big bigg Bigg bigl bigr Bigl Bigr biggl biggr Biggl Biggr displaystyle textstyle limits nolimits "
-    r"quad qquad hspace thinspace medspace thickspace boxed fbox rm it bf tiny small large Large "
+    r"quad qquad hspace thinspace medspace thickspace boxed fbox framebox rm it bf tiny small large Large "
     r"middle mathstrut centering".split()
 )
 # Commands whose braces hold text (or letters set in another face).
 TEXT_COMMANDS = frozenset(
     "text textbf textit textrm textnormal textsf texttt mbox hbox emph mathrm operatorname".split()
 )
-FACE_COMMANDS = frozenset("mathbf mathit mathsf mathcal mathfrak mathscr boldsymbol bm vec overrightarrow".split())
+FACE_COMMANDS = frozenset(
+    "mathbf mathit mathsf mathcal mathfrak mathscr boldsymbol bm vec overrightarrow underline".split()
+)
 FRACTION_COMMANDS = frozenset("frac dfrac tfrac cfrac nicefrac sfrac".split())
 BINOMIAL_COMMANDS = frozenset("binom dbinom tbinom".split())
 

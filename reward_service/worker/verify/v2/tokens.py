@@ -47,7 +47,7 @@ _MASTER = re.compile(
     r"""(?P<space>[\s~$]+|\\(?:left|right)\s*\.|\\[,;:!>\s()\[\]$])
     |(?P<rowbreak>\\\\(?:\[[^\]\n]{0,20}\])?)
     |(?P<number>[1-9]\d{0,2}(?:,\d{3})+(?:\.\d+)?(?!,?\d|\.\d)|\d{1,3}(?:'\d{3})+(?!\d)
-        |\d{1,3}(?:[ ]\d{3})+(?![\d/.,]|[ ][\d/])
+        |\d{1,3}(?:[ ]\d{3})+(?![\d/.,]|[ ](?!\d{1,2}/\d)[\d/])
         |\d*\.\d+(?:[eE][-+]?\d+)?|\d+\.(?=\(\d|\\overline|\\bar|\\dot\b)|\d+(?:[eE][-+]?\d+)?)
     |(?P<environment>\\(?:begin|end)\s*\{[A-Za-z]{1,20}\*?\})
     |(?P<command>\\[A-Za-z]+)
@@ -185,6 +185,10 @@ class _Tokenizer:
             self._take_sign(r"\{" if name == "lbrace" else r"\}")
         elif name in ("lbrack", "rbrack"):
             self._take_sign("[" if name == "lbrack" else "]")
+        elif name.startswith("quad") and len(name) == 5:
+            # \quadx: a space command glued to the letter behind it
+            self.spaced = True
+            self._take_word(name[4:])
         else:
             self._add(COMMAND, name)
 
@@ -232,7 +236,7 @@ class _Tokenizer:
             self._add(TEXT, low)
         elif len(word) == 1:
             self._add(CONSTANT if word in "ei" else SYMBOL, word)
-        elif after_number and low in UNIT_RUNS:
+        elif low in UNIT_RUNS and (after_number or self._behind_value()):
             self._add(TEXT, low)
         elif word in CONSTANTS:
             self._add(CONSTANT, CONSTANTS[word])
@@ -245,6 +249,10 @@ class _Tokenizer:
         else:
             for letter in word:
                 self._add(CONSTANT if letter in "ei" else SYMBOL, letter)
+
+    def _behind_value(self) -> bool:
+        """`25\\pi cm`, `9 square cm`: a unit may stand apart from what it measures."""
+        return self.spaced and bool(self.tokens) and self.tokens[-1].kind in (TEXT, CONSTANT)
 
     def _is_prose(self, word: str, low: str, after_number: bool) -> bool:
         """A run of letters is a word, not a product: known units, long words, and short ones that stand apart."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 
+from reward_service.worker.types import TooLarge
 from reward_service.worker.verify.v2.expressions import (
     Add,
     Based,
@@ -14,6 +15,7 @@ from reward_service.worker.verify.v2.expressions import (
     Num,
     Percent,
     Pow,
+    Sym,
     children,
     contains,
     symbols,
@@ -23,6 +25,8 @@ from reward_service.worker.verify.v2.meanings import Value
 from reward_service.worker.verify.v2.numbers import is_terminating, rational, rounds_to, significant_digits
 from reward_service.worker.verify.v2.reals import Unsupported, as_fraction, evaluate, is_real
 from reward_service.worker.verify.v2.residues import Undefined
+from reward_service.worker.verify.v2.sizes import surely_exceeds
+from reward_service.worker.verify.v2.structure import same_structure
 
 _PRECISION = 256
 
@@ -41,6 +45,7 @@ def has_value(value: Value) -> bool:
 
 def same_value(gold: Value, answer: Value) -> bool:
     """Two values: units may be missing on one side but not differ, a percentage is its number or its hundredth."""
+    gold, answer = _with_area_unit(gold, answer), _with_area_unit(answer, gold)
     if gold.unit and answer.unit and gold.unit != answer.unit:
         return False
     if {gold.sign, answer.sign} == {"", "%"} and (gold.unit or answer.unit):
@@ -58,6 +63,15 @@ def same_value(gold: Value, answer: Value) -> bool:
     return same_number(_unsigned(gold), _unsigned(answer))
 
 
+def _with_area_unit(value: Value, other: Value) -> Value:
+    """`12 m^2` beside a number without variables: the m is a unit."""
+    match value.expr:
+        case Mul((Num() as number, Pow(Sym("m"), Num(exponent)))) if exponent in (2, 3) and rational(other.expr):
+            return Value(number, f"metre ^{exponent}", value.sign)
+        case _:
+            return value
+
+
 def _unsigned(value: Value) -> Expr:
     if value.sign == "%":
         return Percent(value.expr)
@@ -73,7 +87,17 @@ def _same_digits(gold: Expr, answer: Expr) -> bool:
 
 
 def same_number(gold: Expr, answer: Expr) -> bool:
-    """Exactly equal, or a decimal that approximates what no decimal can spell."""
+    """Exactly equal, or a decimal that approximates what no decimal can spell. A number out of all reach is neither."""
+    try:
+        return _same_number(gold, answer)
+    except TooLarge:
+        for one, two in ((gold, answer), (answer, gold)):
+            if isinstance(one, Num) and surely_exceeds(two, one):
+                return False
+        raise
+
+
+def _same_number(gold: Expr, answer: Expr) -> bool:
     exact_gold, exact_answer = rational(gold), rational(answer)
     if exact_gold is not None and exact_answer is not None:
         return exact_gold == exact_answer or _approximate(gold, answer, exact_gold, exact_answer)
@@ -81,7 +105,7 @@ def same_number(gold: Expr, answer: Expr) -> bool:
         return True
     if _infinite(gold) or _infinite(answer):
         return gold == answer
-    return same_function(gold, answer)
+    return same_structure(gold, answer) or same_function(gold, answer)
 
 
 def _infinite(node: Expr) -> bool:
