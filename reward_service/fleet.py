@@ -13,7 +13,7 @@ from typing import Any, Literal, Protocol
 import psutil
 
 from reward_service.fork_server import NO_PLACE, PLACE, ForkServer
-from reward_service.jobs import Chunk, Job, Unit
+from reward_service.jobs import Chunk, Job
 from reward_service.worker.frames import Decoder, FrameTooLarge, encode
 
 log = logging.getLogger("reward_service.fleet")
@@ -71,7 +71,7 @@ class Worker(asyncio.Protocol):
         self.decoder = Decoder()
         self.job: Job | None = None
         self.chunk: Chunk | None = None
-        self.units: dict[int, Unit] = {}  # of the chunk, by place; those that are not answered yet
+        self.places: dict[int, None] = {}  # of the chunk's units that are not answered yet, in order
         self.mark: Mark | None = None
         self.verdict: tuple[int | None, Fatal | None] | None = None  # why it was killed, and on which unit
         self.units_done = 0
@@ -80,14 +80,14 @@ class Worker(asyncio.Protocol):
     def place(self) -> int | None:
         """The unit that it is on: what it has noted, once it has begun with its chunk."""
         (place,) = PLACE.unpack_from(self.progress)
-        return place if place in self.units else next(iter(self.units), None)
+        return place if place in self.places else next(iter(self.places), None)
 
     def start(self, job: Job, chunk: Chunk) -> None:
         """Begin a chunk."""
         self.job, self.chunk, self.mark = job, chunk, None
-        self.units = {unit[0]: unit for unit in chunk.units}
+        self.places = dict.fromkeys(chunk.places())
         PLACE.pack_into(self.progress, 0, NO_PLACE)
-        self.send({**chunk.content, "units": chunk.units})
+        self.send(chunk.message())
 
     def send(self, message: Mapping[str, Any] | str) -> None:
         """One frame to the process."""
@@ -105,7 +105,7 @@ class Worker(asyncio.Protocol):
                 for result in results:
                     if result == "done":
                         self.job = self.chunk = None
-                        self.units.clear()
+                        self.places.clear()
                         self.fleet.worker_is_free(self)
                     else:
                         self._accept(*result)
@@ -116,7 +116,7 @@ class Worker(asyncio.Protocol):
     def _accept(self, place: int, value: Any, status: str, detail: Mapping[str, Any] | None) -> None:
         if self.job is None:
             raise ValueError("a result without a chunk")
-        self.units.pop(place, None)
+        self.places.pop(place, None)
         self.job.accept(place, (value, status, detail))
         self.units_done += 1
 

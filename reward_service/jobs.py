@@ -1,7 +1,7 @@
 """Work as the pool sees it: units in chunks in jobs.
 
-A *unit* is one reward on one completion. A *chunk* is what a worker gets at once: (part of) a group and the units to do
-on it. A *job* is all the chunks of one request.
+A *unit* is one reward on one completion. A *portion* is (part of) a group and the units to do on it. A *chunk* is what
+a worker gets at once: portions enough to keep it busy for a while. A *job* is all the chunks of one request.
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 Unit = tuple[int, int, int]
-"""Its place in the job's results, its completion's place in the chunk, its reward's place in the chunk."""
+"""Its place in the job's results, its completion's place in the portion, its reward's place in the portion."""
 
 Result = tuple[float | None, str, Mapping[str, Any] | None]
 """Value, status, detail."""
@@ -27,12 +27,32 @@ UnitResult = Result | tuple[list[Result], str, None]
 
 
 @dataclass(frozen=True, eq=False)
-class Chunk:
-    """(Part of) a group for one worker of a fleet, and the units to do on it, in order."""
+class Portion:
+    """(Part of) a group, and the units to do on it, in order."""
 
-    fleet: str
     content: Mapping[str, Any]
     units: Sequence[Unit]
+
+
+@dataclass(frozen=True, eq=False)
+class Chunk:
+    """Portions for one worker of a fleet, in order."""
+
+    fleet: str
+    portions: Sequence[Portion]
+
+    def places(self) -> list[int]:
+        """Its units, by their places."""
+        return [unit[0] for portion in self.portions for unit in portion.units]
+
+    def having(self, places: Container[int]) -> Chunk:
+        """The same with some of its units only."""
+        portions = [Portion(one.content, [unit for unit in one.units if unit[0] in places]) for one in self.portions]
+        return Chunk(self.fleet, [one for one in portions if one.units])
+
+    def message(self) -> dict[str, Any]:
+        """As it is sent to a worker."""
+        return {"portions": [{**portion.content, "units": portion.units} for portion in self.portions]}
 
 
 class Job:
@@ -59,7 +79,7 @@ class Job:
 
     def waiting_units(self) -> int:
         """Units that no worker has been given yet."""
-        return sum(len(chunk.units) for chunks in self.waiting.values() for chunk in chunks)
+        return sum(len(chunk.places()) for chunks in self.waiting.values() for chunk in chunks)
 
     def take_chunk(self, fleet: str) -> Chunk:
         """The next chunk for a fleet, which is being worked on from now."""

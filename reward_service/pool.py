@@ -12,13 +12,13 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import psutil
 
 from reward_service.fleet import Fatal, Fleet, Mark, Rewards, Worker
-from reward_service.jobs import Chunk, Job, Unit
+from reward_service.jobs import Chunk, Job
 from reward_service.metrics import Metrics
 from reward_service.settings import Settings
 
@@ -39,6 +39,11 @@ class Pool:
         self._stopping = False
         self._clock: asyncio.Task[None] | None = None
         self.last_alive = time.monotonic()
+
+    @property
+    def workers(self) -> int:
+        """How many work at a time."""
+        return self._settings.workers
 
     # ---- fleets --------------------------------------------------------------------------------------------
 
@@ -89,7 +94,7 @@ class Pool:
         """A worker is gone: its unit is judged, its other units go to another worker."""
         if self._stopping:
             return
-        if worker.units and worker.job is not None and worker.chunk is not None:
+        if worker.places and worker.job is not None and worker.chunk is not None:
             self._settle(worker, worker.job, worker.chunk)
         self._metrics.respawns.inc()
         self._dispatch()
@@ -103,17 +108,16 @@ class Pool:
     def _settle(self, worker: Worker, job: Job, chunk: Chunk) -> None:
         place = worker.place
         assert place is not None
-        suspect = worker.units.pop(place)
-        self._give_back(job, chunk, list(worker.units.values()))
+        self._give_back(job, chunk, [one for one in worker.places if one != place])
         match worker.verdict:
             case (int(judged), str(status)) if judged == place:
                 job.accept(place, (None, status, None))
             case (_, str()):  # the guilty one ended just before the kill came; this one is innocent
-                self._give_back(job, chunk, [suspect])
+                self._give_back(job, chunk, [place])
             case _ if job.count_death(place) >= 2:
                 job.accept(place, (None, "crashed", None))
             case _:  # the first death is nobody's proven fault: once more, alone
-                self._give_back(job, chunk, [suspect])
+                self._give_back(job, chunk, [place])
 
     # ---- work ----------------------------------------------------------------------------------------------
 
@@ -132,10 +136,10 @@ class Pool:
         if job in self._jobs:
             self._jobs.remove(job)
 
-    def _give_back(self, job: Job, chunk: Chunk, units: Sequence[Unit]) -> None:
+    def _give_back(self, job: Job, chunk: Chunk, places: Collection[int]) -> None:
         """Put units of a chunk before all others, as a chunk of their own: they have waited once already."""
-        if units and not job.ended.is_set():
-            job.waiting[chunk.fleet].appendleft(Chunk(chunk.fleet, chunk.content, units))
+        if places and not job.ended.is_set():
+            job.waiting[chunk.fleet].appendleft(chunk.having(set(places)))
             if job not in self._jobs:
                 self._jobs.appendleft(job)
 
@@ -188,15 +192,15 @@ class Pool:
         if over is not None and mark.over is not None:
             self.kill(worker, over)
         mark.over = over
-        if mark.ticks == DAWDLING_TICKS and len(worker.units) > 1:
+        if mark.ticks == DAWDLING_TICKS and len(worker.places) > 1:
             self._relieve(worker)
 
     def _relieve(self, worker: Worker) -> None:
         assert worker.job is not None
         assert worker.chunk is not None
         place = worker.place
-        others = [unit for unit in worker.units.values() if unit[0] != place]
-        worker.units = {at: unit for at, unit in worker.units.items() if at == place}
+        others = [one for one in worker.places if one != place]
+        worker.places = {one: None for one in worker.places if one == place}
         worker.send("stop")
         self._give_back(worker.job, worker.chunk, others)
         self._dispatch()

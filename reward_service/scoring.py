@@ -16,12 +16,13 @@ from typing import Any, cast
 from reward_proto import v1
 
 from reward_service.errors import ProblemError
-from reward_service.jobs import WHOLE_GROUP, Chunk, Job, Result, UnitResult
+from reward_service.jobs import WHOLE_GROUP, Chunk, Job, Portion, Result, UnitResult
 from reward_service.pool import Pool
 from reward_service.resolving import Resolved
 
-MAX_CHUNK_COMPLETIONS = 16
-MAX_CHUNK_CHARS = 1_000_000
+MAX_PORTION_COMPLETIONS = 16
+MAX_PORTION_CHARS = 1_000_000
+MAX_CHUNK_UNITS = 64
 _EXPIRED: Result = (None, "expired", None)
 _TOO_LARGE: Result = (None, "too_large", None)
 
@@ -55,7 +56,7 @@ async def score_groups(
     Raises ProblemError 503 when the deadline passed before anything was begun.
     """
     per_item = [reward for reward in rewards if not reward.whole_group]
-    work = plan(groups, per_item, max_text_chars=max_text_chars)
+    work = plan(groups, per_item, max_text_chars=max_text_chars, workers=pool.workers)
     results, timings = await _run(work.chunks, work.unit_count, work.too_large, pool, caller)
     item_results = cast(list[Result], results)
     columns = {
@@ -85,9 +86,9 @@ def _spread(result: UnitResult, size: int) -> list[Result]:
 # ---- plan --------------------------------------------------------------------------------------------------
 
 
-def plan(groups: Sequence[v1.Group], rewards: Sequence[Resolved], *, max_text_chars: int) -> Plan:
-    """Cut a request into chunks. Equal completions of a group are scored once."""
-    chunks: list[Chunk] = []
+def plan(groups: Sequence[v1.Group], rewards: Sequence[Resolved], *, max_text_chars: int, workers: int) -> Plan:
+    """Cut a request into chunks, a few for each worker. Equal completions of a group are scored once."""
+    portions: list[tuple[str, Portion]] = []
     rows: list[list[int]] = []
     too_large: list[int] = []
     row_count = 0
@@ -113,8 +114,24 @@ def plan(groups: Sequence[v1.Group], rewards: Sequence[Resolved], *, max_text_ch
                     for c, (row, _) in enumerate(part)
                     for own, (r, _) in enumerate(members)
                 ]
-                chunks.append(Chunk(fleet, content, units))
-    return Plan(chunks, rows, row_count * len(rewards), too_large)
+                portions.append((fleet, Portion(content, units)))
+    return Plan(_packed(portions, workers), rows, row_count * len(rewards), too_large)
+
+
+def _packed(portions: Sequence[tuple[str, Portion]], workers: int) -> list[Chunk]:
+    """Portions as chunks: large, so that a worker seldom waits for the next one; small, so that all have work."""
+    total = sum(len(portion.units) for _, portion in portions)
+    size = min(MAX_CHUNK_UNITS, total // (4 * workers))
+    chunks: list[Chunk] = []
+    for fleet in dict.fromkeys(fleet for fleet, _ in portions):
+        pack: list[Portion] = []
+        for portion in (one for name, one in portions if name == fleet):
+            if pack and sum(len(one.units) for one in pack) + len(portion.units) > size:
+                chunks.append(Chunk(fleet, pack))
+                pack = []
+            pack.append(portion)
+        chunks.append(Chunk(fleet, pack))
+    return chunks
 
 
 def plan_whole_groups(
@@ -135,7 +152,7 @@ def plan_whole_groups(
             for fleet, members in _by_fleet(rewards):
                 content = _content(group, group.completions, [reward for _, reward in members]) | {"used": outcomes}
                 units = [(places[r], WHOLE_GROUP, own) for own, (r, _) in enumerate(members)]
-                chunks.append(Chunk(fleet, content, units))
+                chunks.append(Chunk(fleet, [Portion(content, units)]))
     return chunks, too_large
 
 
@@ -172,7 +189,7 @@ def _parts(rows: Sequence[tuple[int, v1.Completion]]) -> Iterator[list[tuple[int
     chars = 0
     for row in rows:
         size = len(row[1].text)
-        if part and (len(part) == MAX_CHUNK_COMPLETIONS or chars + size > MAX_CHUNK_CHARS):
+        if part and (len(part) == MAX_PORTION_COMPLETIONS or chars + size > MAX_PORTION_CHARS):
             yield part
             part, chars = [], 0
         part.append(row)

@@ -10,7 +10,7 @@ from reward_proto import v1
 
 from reward_service.aliases import AliasStore
 from reward_service.errors import ProblemError
-from reward_service.jobs import Chunk, Job
+from reward_service.jobs import Chunk, Job, Portion
 from reward_service.locks import LOCKS
 from reward_service.metrics import Metrics
 from reward_service.pool import Pool
@@ -62,7 +62,7 @@ class Service:
             "metadata": {},
             "completions": [[completion, None, None, None]],
         }
-        chunk = Chunk(self.served.fleets[reward_id], content, [(0, 0, 0)])
+        chunk = Chunk(self.served.fleets[reward_id], [Portion(content, [(0, 0, 0)])])
         self.pool.submit(Job([chunk], 1, on_end=self._prove))
 
     def _prove(self, job: Job) -> None:

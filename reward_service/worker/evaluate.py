@@ -19,6 +19,8 @@ def evaluate(reward: Reward, item: Item, *, golds: Sequence[str] | None, params:
         return _attempt(reward, item, params)
     if not golds:
         return Outcome(None, BAD_GOLD)
+    if len(golds) == 1 and item.gold == golds[0]:
+        return _attempt(reward, item, params)
     items = (item if item.gold == gold else replace(item, gold=gold) for gold in golds)
     return max((_attempt(reward, one, params) for one in items), key=_preference)
 

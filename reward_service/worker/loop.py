@@ -11,7 +11,7 @@ import struct
 import sys
 import time
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import mpmath
@@ -21,6 +21,7 @@ from reward_service.worker.evaluate import evaluate, evaluate_group
 from reward_service.worker.frames import Decoder, encode, receive
 from reward_service.worker.types import Found, Item, Outcome
 
+OWN_PACKAGE = "reward_service."
 MAX_ANSWER_CHARS = 256
 WHOLE_GROUP = -1
 SECONDS_BETWEEN_SENDS = 0.002
@@ -31,8 +32,9 @@ _RECURSION_LIMIT = 2000
 def work(connection: socket.socket, progress: mmap.mmap, catalogue: Catalogue) -> None:
     """Answer chunks until the parent closes the connection.
 
-    A chunk is `{rewards: [[id, params]], golds, prompt, metadata, completions: [[text, token_count, token_ids,
-    finish_reason]], used: {id: [[value, status]]}, units: [[place, completion, reward]]}`. The place of the unit at
+    A chunk is `{portions: [...]}`, a portion `{rewards: [[id, params]], golds, prompt, metadata, completions: [[text,
+    token_count, token_ids, finish_reason]], used: {id: [[value, status]]}, units: [[place, completion, reward]]}`. The
+    place of the unit at
     hand stands in `progress`, which the parent sees at any time: results, `[place, value, status, detail]`, may wait
     some milliseconds to be sent together. `"done"` follows the last. `"stop"` from the parent ends a chunk after the
     unit at hand. The unit of a group reward has completion -1 and is answered
@@ -51,26 +53,34 @@ def _answer_chunk(
 ) -> list[Any]:
     """Do the units of a chunk. Returns the results that have not been sent."""
     results: list[Any] = []
-    sent = time.monotonic()
-    rewards = [(catalogue[reward_id], params) for reward_id, params in chunk["rewards"]]
-    items = [_item(chunk, *completion) for completion in chunk["completions"]]
-    for position, (place, completion, index) in enumerate(chunk["units"]):
-        # The parent speaks up during a chunk only to stop it: the word stays in the socket for `work` to drop.
-        if position and select.select([connection], [], [], 0)[0]:
-            break
-        if results and time.monotonic() - sent > SECONDS_BETWEEN_SENDS:
-            connection.sendall(encode(results))
-            results, sent = [], time.monotonic()
-        PLACE.pack_into(progress, 0, place)
-        restore_state()
-        reward, params = rewards[index]
-        if completion == WHOLE_GROUP:
-            outcomes = evaluate_group(reward, items, used=_used(chunk["used"]), params=params)
-            answer = [place, [_result(outcome) for outcome in outcomes], "group", None]
-        else:
-            answer = [place, *_result(evaluate(reward, items[completion], golds=chunk["golds"], params=params))]
-        results.append(answer)
+    sent, begun = time.monotonic(), False
+    for portion in chunk["portions"]:
+        items = [_item(portion, *completion) for completion in portion["completions"]]
+        for unit in portion["units"]:
+            # The parent speaks up during a chunk only to stop it: the word stays in the socket for `work` to drop.
+            if begun and select.select([connection], [], [], 0)[0]:
+                return results
+            if results and time.monotonic() - sent > SECONDS_BETWEEN_SENDS:
+                connection.sendall(encode(results))
+                results, sent = [], time.monotonic()
+            PLACE.pack_into(progress, 0, unit[0])
+            results.append(_answer(catalogue, portion, items, *unit))
+            begun = True
     return results
+
+
+def _answer(
+    catalogue: Catalogue, portion: Mapping[str, Any], items: Sequence[Item], place: int, completion: int, index: int
+) -> list[Any]:
+    reward_id, params = portion["rewards"][index]
+    reward = catalogue[reward_id]
+    restore_state()
+    if not reward.function.__module__.startswith(OWN_PACKAGE):
+        random.seed(0)  # dearer than many a reward; none of our own draws from the global generator
+    if completion == WHOLE_GROUP:
+        outcomes = evaluate_group(reward, items, used=_used(portion["used"]), params=params)
+        return [place, [_result(outcome) for outcome in outcomes], "group", None]
+    return [place, *_result(evaluate(reward, items[completion], golds=portion["golds"], params=params))]
 
 
 def _used(chunk: Mapping[str, Any]) -> dict[str, list[Outcome]]:
@@ -107,7 +117,6 @@ def _detail(outcome: Outcome) -> dict[str, Any] | None:
 
 def restore_state() -> None:
     """Put back what a reward or a library under it could have changed and a later item would notice."""
-    random.seed(0)
     sys.setrecursionlimit(_RECURSION_LIMIT)
     decimal.setcontext(decimal.DefaultContext.copy())
     mpmath.mp.prec = 53

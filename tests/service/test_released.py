@@ -37,3 +37,8 @@ def test_the_installed_packages_are_those_of_the_locks() -> None:
     for reward in CATALOGUE:
         for name, version in (reward.lock.packages if reward.lock else {}).items():
             assert importlib.metadata.version(name) == version, f"{reward.id} promises its numbers on {name} {version}"
+
+
+def test_no_reward_of_ours_draws_from_the_global_generator() -> None:
+    for reward in CATALOGUE:
+        assert not [name for name in CATALOGUE.closure(reward.id) if name.rpartition(":")[2] == "random"], reward.id

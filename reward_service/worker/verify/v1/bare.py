@@ -13,6 +13,7 @@ from typing import Any
 
 from latex2sympy2_extended import NormalizationConfig
 from math_verify import LatexExtractionConfig, parse, verify
+from sympy.core.random import seed
 
 from reward_service.worker.types import BadGold, Found
 
@@ -77,6 +78,7 @@ def answer_in(completion: str, config: LatexExtractionConfig | None = None, *, f
 
 def verdict(first: list[Any], second: list[Any]) -> bool:
     """The library's verdict on (gold, answer), which is not symmetric: some callers pass them the other way round."""
+    seed(0)  # of sympy's own generator, from which it draws points to compare expressions at
     return bool(verify(first, second, timeout_seconds=None))
 
 

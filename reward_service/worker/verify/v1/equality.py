@@ -6,6 +6,7 @@ from functools import lru_cache
 from typing import Any
 
 from math_verify import ExprExtractionConfig, parse, verify
+from sympy.core.random import seed
 
 from reward_service.worker.catalogue import Lock
 from reward_service.worker.types import BadGold
@@ -35,6 +36,7 @@ def read_gold(gold: str) -> list[Any]:
 
 def equal(*, gold: list[Any], answer: Answer) -> bool:
     """math-verify's verdict on a gold (of `read_gold`) and an answer (of `find_answer`)."""
+    seed(0)  # of sympy's own generator, from which it draws points to compare expressions at
     return bool(verify(gold, answer.parsed, timeout_seconds=None))
 
 
@@ -46,6 +48,7 @@ def equal_plain_numbers(*, gold: str, answer: str) -> bool:
     read_answer, parsed_gold = _plain(answer), _plain(gold)
     if not parsed_gold:
         raise BadGold
+    seed(0)
     return bool(verify(read_answer, parsed_gold, timeout_seconds=None))
 
 
