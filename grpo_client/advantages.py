@@ -53,8 +53,8 @@ def group_advantages(
     all scored totals of the step + 1e-4 (LitePPO, arXiv 2508.08221); "none": nothing (Dr. GRPO, arXiv 2503.20783).
     estimator: "rloo" compares with the mean of the n - 1 others, which is (r - mean) n / (n - 1) over the group's n
     scores (arXiv 2402.14740). It is unscaled by definition.
-    kl_P_G: each completion's k1 against the reference, summed over its tokens, in nats (`kl.summed_k1`); kl_coef times
-    it is subtracted before any statistic. What stands beside a null total is not read.
+    kl_P_G: each completion's k1 against the reference, summed over its tokens, in nats (`penalty.kl_penalties`);
+    kl_coef times it is subtracted before any statistic. What stands beside a null total is not read.
 
     ValueError: no groups, a group of fewer than two completions, a number that is not finite, an unknown or
     contradictory option.
@@ -101,6 +101,11 @@ def gdpo_advantages(scores_P_G: Sequence[Sequence[Sequence[float | None]]], *, w
         dead_P.append(dead)
     divisor = _std(np.concatenate(sums_P)) + STD_EPSILON
     return _summarise([sums / divisor for sums in sums_P], dead_P, totals_P_G)
+
+
+def dead_groups(totals_P_G: Totals) -> list[bool]:
+    """Which groups cannot teach: fewer than two scores, or all of them equal."""
+    return [_is_flat(_scored(group)) for group in totals_P_G]
 
 
 def _summarise(values_P: Sequence[Floats], dead_P: list[bool], totals_P_G: Totals) -> Advantages:

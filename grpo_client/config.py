@@ -10,6 +10,7 @@ import tyro
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from grpo_client.errors import ConfigError
+from grpo_client.losses import LossConfig, check_advantage_scale
 
 
 def _alias(*names: str) -> object:
@@ -80,29 +81,102 @@ class TrainConfig(BaseModel):
     temperature: float = Field(
         default=1.0, gt=0, description="Divides the logits in sampling and in every logprob of training alike."
     )
+    top_p: float = Field(default=1.0, gt=0, le=1, description="Sample from the likeliest tokens of this total share.")
+    top_k: int = Field(default=0, ge=0, description="Sample from the k likeliest tokens; 0 for all.")
+    min_p: float = Field(
+        default=0.0, ge=0, lt=1, description="Sample from tokens at least this share as likely as the likeliest."
+    )
+    stop: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = Field(
+        default=(), description="Another token that ends a completion: its text or its id; repeat for several."
+    )
     ignore_eos: bool = Field(default=False, description="Stop tokens do not end a completion (for benchmarks).")
+    sampling_rows: int = Field(
+        default=128, ge=2, description="Completions sampled at a time; finished ones make place for waiting prompts."
+    )
+    dynamic_sampling: Literal["off", "drop", "resample"] = Field(
+        default="off",
+        description="Groups of equal rewards, which teach nothing: count them in the denominators (off), leave them "
+        "out (drop), or leave them out and sample other prompts in their place (resample).",
+    )
+    max_resample: int = Field(default=3, ge=1, description="Rounds of resampling in a step.")
+    mask_truncated: bool = Field(
+        default=False, description="Completions cut at the length limit do not count in loss and denominators."
+    )
 
     # ---- learning -------------------------------------------------------------------------------------------
-    loss: Literal["dapo", "grpo", "dr_grpo"] = Field(
+    loss: Literal["dapo", "grpo", "dr_grpo", "bnpo"] = Field(
         default="dapo",
-        description="Token mean over the step (dapo), mean of per-completion means (grpo), or sum over rows × length "
-        "limit, with unscaled advantages (dr_grpo).",
+        description="Token mean over the step (dapo), mean of per-completion means (grpo), sum over rows × length "
+        "limit with unscaled advantages (dr_grpo), or token mean of each micro-batch (bnpo, only to match TRL).",
+    )
+    objective: Literal["clipped", "cispo", "gspo", "reinforce"] = Field(
+        default="clipped",
+        description="PPO's clipped ratio, CISPO's capped weight, GSPO's ratio of whole completions (with --loss grpo), "
+        "or no ratio at all.",
+    )
+    advantages: Literal["grpo", "rloo", "gdpo"] = Field(
+        default="grpo",
+        description="Rewards against their group's mean (grpo), against the mean of the others (rloo, unscaled), or "
+        "each reward standardised by itself before they are added up (gdpo).",
     )
     scale_rewards: Literal["group", "batch", "none"] | None = Field(
         default=None,
         description="What advantages are divided by: the std of the group, of the batch, nothing. "
-        "Default: group, and none for dr_grpo.",
+        "Default: group, and none for dr_grpo and rloo.",
     )
     kl_coef: Annotated[float, _alias("--beta")] = Field(
-        default=0.0, ge=0, description="Weight of the k3 KL to the starting model; 0 keeps no reference model."
+        default=0.0, ge=0, description="Weight of the KL to the reference model; 0 keeps no reference model."
+    )
+    kl_estimator: Literal["k1", "k2", "k3", "k3+"] = Field(
+        default="k3", description="Estimator of the KL in the loss; k3+ is k3 in value and k2 in gradient."
+    )
+    kl_in: Literal["loss", "reward"] = Field(
+        default="loss",
+        description="Add the KL to the loss, or subtract each completion's summed k1 from its reward.",
+    )
+    ref_model: str | None = Field(
+        default=None, description="The reference model, in the forms of --model. Default: the model as training starts."
     )
     clip_low: float = Field(default=0.2, description="The ratio is clipped below at 1 - clip_low.")
     clip_high: float = Field(default=0.28, description="The ratio is clipped above at 1 + clip_high.")
-    learning_rate: float = Field(default=1e-6, gt=0, description="Of AdamW.")
+    ratio_cap: Annotated[float | None, _alias("--delta")] = Field(
+        default=None, description="Bound of the ratio where the advantage is negative; above 1 + clip_high."
+    )
+    cispo_max_ratio: float = Field(default=5.0, description="The largest ratio under cispo; absolute, no offset.")
+    importance_correction: Literal["off", "truncate", "mask"] = Field(
+        default="off", description="Weigh tokens by trainer / sampler probability: capped, or 0 outside the bounds."
+    )
+    importance_cap: float = Field(default=2.0, description="Upper bound of that weight.")
+    importance_floor: float = Field(default=0.0, description="Lower bound of that weight, for mask.")
+    num_iterations: int = Field(default=1, ge=1, description="How often a step's completions are learnt from.")
+    minibatches: int = Field(default=1, ge=1, description="Optimizer steps that a step's prompts are dealt out to.")
+    learning_rate: float = Field(default=1e-6, gt=0, description="Of AdamW; the highest of the schedule.")
+    lr_schedule: Annotated[Literal["constant", "linear", "cosine"], _alias("--lr-scheduler-type")] = Field(
+        default="constant", description="How the learning rate falls towards 0 at the last step, if it does."
+    )
+    warmup_steps: int = Field(default=0, ge=0, description="Steps in which the learning rate rises from 0.")
     weight_decay: float = Field(default=0.0, ge=0, description="Of AdamW, on matrices only.")
     max_grad_norm: float = Field(default=1.0, gt=0, description="The gradient's norm is clipped to this.")
     micro_batch_tokens: int = Field(
-        default=16_384, ge=1, description="Tokens (prompts once, completions padded) in one forward and backward pass."
+        default=2_048,
+        ge=1,
+        description="Tokens (prompts once, completions padded) in one forward and backward pass: less memory, the "
+        "same result.",
+    )
+    checkpoint_activations: Annotated[bool, _alias("--gradient-checkpointing", "--grad-checkpoint")] = Field(
+        default=False, description="Compute each layer again in the backward pass instead of keeping its activations."
+    )
+
+    # ---- adapters -------------------------------------------------------------------------------------------
+    lora_rank: Annotated[int, _alias("--lora-r")] = Field(
+        default=0, ge=0, description="Train a LoRA adapter of this rank instead of all weights; 0 trains all."
+    )
+    lora_alpha: float = Field(default=32.0, gt=0, description="The adapter is scaled by alpha / rank.")
+    lora_targets: Annotated[tuple[str, ...], tyro.conf.UseAppendAction, _alias("--lora-target-modules")] = Field(
+        default=(), description="Names of the adapted layers; repeat for several. Default: every linear layer."
+    )
+    adapter: Path | None = Field(
+        default=None, description="Folder of an adapter to go on training; a frozen copy of it is the reference."
     )
 
     # ---- machine --------------------------------------------------------------------------------------------
@@ -131,14 +205,56 @@ class TrainConfig(BaseModel):
             raise ValueError(
                 "name the rewards: either --suite NAME@VERSION or --reward ID@VERSION[=WEIGHT] (repeatable)"
             )
-        if self.loss == "dr_grpo" and self.scale_rewards not in (None, "none"):
-            raise ValueError("dr_grpo means unscaled advantages; leave --scale-rewards out, or set it to none")
+        self.loss_config()
+        if self.advantages == "rloo" and self.scale_rewards not in (None, "none"):
+            raise ValueError("rloo is unscaled by definition; leave --scale-rewards out, or set it to none")
+        if self.advantages == "gdpo" and self.scale_rewards is not None:
+            raise ValueError("gdpo scales each reward and their sum itself; leave --scale-rewards out")
+        if self.advantages == "gdpo" and self.kl_in == "reward" and self.kl_coef:
+            raise ValueError("gdpo has no total reward to subtract a KL from; use --kl-in loss")
+        check_advantage_scale(aggregation=self.loss, scale="gdpo" if self.advantages == "gdpo" else self.scale)
+        if self.minibatches > self.prompts_per_step:
+            raise ValueError(
+                f"--minibatches {self.minibatches} deals out whole prompts, and a step has {self.prompts_per_step}; "
+                "raise --prompts-per-step"
+            )
+        if self.objective == "reinforce" and self.updates_per_rollout > 1:
+            raise ValueError("reinforce has no ratio, so it takes one update per rollout; use --objective clipped")
+        if self.group_size > self.sampling_rows:
+            raise ValueError(
+                f"--sampling-rows {self.sampling_rows} must hold a group; --group-size is {self.group_size}"
+            )
+        if self.lora_rank and self.adapter is not None:
+            raise ValueError("--adapter brings its own rank; leave --lora-rank out")
+        if self.ref_model is not None and not self.kl_coef:
+            raise ValueError("--ref-model is for the KL; set --kl-coef, or leave it out")
         return self
 
+    def loss_config(self) -> LossConfig:
+        """The loss that is asked for. Raises ValueError for one that cannot be right."""
+        return LossConfig(
+            aggregation=self.loss,
+            objective=self.objective,
+            clip_low=self.clip_low,
+            clip_high=self.clip_high,
+            ratio_cap=self.ratio_cap,
+            cispo_max_ratio=self.cispo_max_ratio,
+            kl_coef=self.kl_coef if self.kl_in == "loss" else 0.0,
+            kl_estimator=self.kl_estimator,
+            importance_correction=self.importance_correction,
+            importance_cap=self.importance_cap,
+            importance_floor=self.importance_floor,
+        )
+
     @property
-    def advantage_scale(self) -> str:
+    def scale(self) -> str:
         """What advantages are divided by."""
-        return self.scale_rewards or ("none" if self.loss == "dr_grpo" else "group")
+        return self.scale_rewards or ("none" if self.loss == "dr_grpo" or self.advantages == "rloo" else "group")
+
+    @property
+    def updates_per_rollout(self) -> int:
+        """Optimizer steps in a step. With more than one, the policy moves away from the one that sampled."""
+        return self.num_iterations * self.minibatches
 
 
 def parse_reward(text: str) -> tuple[str, float]:

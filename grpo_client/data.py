@@ -84,7 +84,7 @@ def load_rows(source: str, *, config: str | None, split: str, seed: int, held_ou
 
 def _read_jsonl(path: Path) -> list[Row]:
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = path.read_text(encoding="utf-8").split("\n")  # not splitlines: U+2028 is text
     except OSError as error:
         raise ConfigError(f"cannot read {path}: {error.strerror}") from error
     rows = []
@@ -177,7 +177,7 @@ def read_few_shot(path: Path | None) -> list[dict[str, str]]:
     if path is None:
         return messages
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = path.read_text(encoding="utf-8").split("\n")  # not splitlines: U+2028 is text
     except OSError as error:
         raise ConfigError(f"--few-shot: cannot read {path}: {error.strerror}") from error
     for number, line in enumerate(lines, start=1):

@@ -61,7 +61,9 @@ class Evaluator:
         self._sampler = sampler
         self._prompts = prompts
         self._manifest = manifest
-        self._sampling = Sampling(group_size=1, max_tokens=config.max_completion_length, temperature=0.0)
+        self._sampling = Sampling(
+            group_size=1, max_tokens=config.max_completion_length, temperature=0.0, rows=config.sampling_rows
+        )
 
     def metrics(self, step: int, log: Callable[[int, Evaluation], None]) -> Row:
         """`eval/*` of the policy after `step` steps; empty when it is not time. Completions go to `log`."""

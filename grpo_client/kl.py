@@ -48,13 +48,3 @@ def k3_plus(ops: ArrayOps, d: Array) -> Array:
 
 KlEstimator = Callable[[ArrayOps, Array], Array]
 KL_ESTIMATORS: dict[str, KlEstimator] = {"k1": k1, "k2": k2, "k3": k3, "k3+": k3_plus}
-
-
-def summed_k1(ops: ArrayOps, *, logprobs: Array, ref_logprobs: Array, mask: Array) -> Array:
-    """Each row's k1 (nats) summed over its completion, for KL in the reward: (B, T) x 3 -> (B,).
-
-    OpenRLHF's and verl's KL reward, taken as one number per completion. Feed it to `advantages.subtract_kl`.
-    """
-    keep = mask != 0
-    d = ops.where(keep, ref_logprobs, 0.0) - ops.where(keep, logprobs, 0.0)
-    return ops.stop_gradient(ops.sum_rows(k1(ops, clamp_log_ratio(ops, d)))[:, 0])

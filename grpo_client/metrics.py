@@ -15,6 +15,7 @@ from grpo_client.backends.base import UpdateStats
 from grpo_client.rollout import Rollouts
 from grpo_client.types import Group
 
+_MAXIMUM = ("/max", "_max")
 Row = dict[str, float | int | str | None]
 
 
@@ -46,14 +47,19 @@ def completion_metrics(groups: Sequence[Group]) -> Row:
     }
 
 
-def update_metrics(update: UpdateStats | None) -> Row:
-    """Of the optimizer step; all None for a step that took none, because nothing was scored."""
-    if update is None:
-        return {"loss": None, "grad_norm": None, "kl": None, "update/applied": 0}
-    metrics: Row = {key: finite(value) for key, value in update.metrics.items()}
-    return {"kl": None, **metrics, "loss": finite(update.loss), "grad_norm": finite(update.grad_norm)} | {
-        "update/applied": int(update.applied)
-    }
+def update_metrics(updates: Sequence[UpdateStats], *, learning_rate: float) -> Row:
+    """Of the step's optimizer steps: means over them, of maxima the maximum; None where nothing was scored."""
+    row: Row = {"kl": None, "loss": None, "grad_norm": None}
+    for name in dict.fromkeys(name for update in updates for name in update.metrics):
+        values = [update.metrics[name] for update in updates if name in update.metrics]
+        row[name] = finite(max(values) if name.endswith(_MAXIMUM) else fmean(values))
+    if updates:
+        row |= {
+            "loss": finite(fmean(update.loss for update in updates)),
+            "grad_norm": finite(fmean(update.grad_norm for update in updates)),
+        }
+    applied = sum(update.applied for update in updates)
+    return row | {"learning_rate": learning_rate, "update/applied": applied}
 
 
 def finite(value: float) -> float | None:

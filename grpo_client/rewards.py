@@ -103,14 +103,16 @@ class RewardClient:
     def resolve(self, *, suite: str | None, rewards: Sequence[tuple[str, float]]) -> Manifest:
         """The rewards of a suite, or those named with their weights, with their digests as they are served now."""
         service = self.info()
+        resolved = None
         if suite is not None:
             found = v1.SuiteInfo.model_validate(self._call("GET", f"{v1.SUITES_PATH}/{suite}"))
             wanted = [v1.RewardSpec.model_validate(entry.model_dump()) for entry in found.rewards]
+            resolved = found.id  # of an alias, the version that it points at now: a later move does not change this run
         else:
             wanted = [v1.RewardSpec(id=reward_id, weight=weight) for reward_id, weight in rewards]
         infos = {spec.id: self.reward(spec.id) for spec in wanted}
         pinned = tuple(spec.model_copy(update={"digest": infos[spec.id].digest}) for spec in wanted)
-        return Manifest(suite, pinned, infos, service.service)
+        return Manifest(resolved, pinned, infos, service.service)
 
     def reward(self, reward_id: str) -> v1.RewardInfo:
         """One reward as it is served. Raises ConfigError with the nearest ids."""

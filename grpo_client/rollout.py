@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
 from reward_proto import v1
 
+from grpo_client.advantages import dead_groups
 from grpo_client.backends.base import Backend
 from grpo_client.rewards import Manifest, RewardClient
 from grpo_client.types import Group, Prompt, Rollout, Sampling, Scores
@@ -23,6 +25,13 @@ class Rollouts:
     groups: list[Group]
     sampling_seconds: float
     waiting_seconds: float  # for the last scores, after the last token
+
+    def __add__(self, other: Rollouts) -> Rollouts:
+        return Rollouts(
+            self.groups + other.groups,
+            self.sampling_seconds + other.sampling_seconds,
+            self.waiting_seconds + other.waiting_seconds,
+        )
 
 
 class Sampler:
@@ -53,6 +62,30 @@ class Sampler:
             rollouts, texts, scores = pending[place]
             groups.append(Group(prompt, rollouts, texts, scores.result()))
         return Rollouts(groups, sampled - started, time.perf_counter() - sampled)
+
+    def resampled(
+        self,
+        prompts: Sequence[Prompt],
+        sampling: Sampling,
+        manifest: Manifest,
+        *,
+        phase: str,
+        spare: Iterator[Prompt],
+        rounds: int,
+    ) -> Rollouts:
+        """The same, and for each dead group another prompt's, from `spare`, until enough are alive or rounds are over.
+
+        All groups are returned, dead ones too. A prompt is sampled once a step: its noise would be the same again.
+        """
+        rollouts = self.rollouts(prompts, sampling, manifest, phase=phase)
+        for _ in range(rounds):
+            missing = len(prompts) - dead_groups([group.scores.totals for group in rollouts.groups]).count(False)
+            seen = {group.prompt.index for group in rollouts.groups}
+            drawn = {prompt.index: prompt for prompt in itertools.islice(spare, missing) if prompt.index not in seen}
+            if not drawn:
+                break
+            rollouts += self.rollouts(list(drawn.values()), sampling, manifest, phase=phase)
+        return rollouts
 
     def _text(self, rollout: Rollout) -> str:
         return self._backend.tokenizer.decode(rollout.token_ids, skip_special_tokens=True)

@@ -6,6 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+import numpy as np
+from numpy.typing import NDArray
+
 FinishReason = Literal["stop", "length"]
 
 
@@ -27,6 +30,7 @@ class Rollout:
     token_ids: list[int]  # (T,)
     sampling_logprobs: list[float]  # (T,) natural logs at logits / temperature, as the sampler computed them
     finish_reason: FinishReason
+    kept: list[NDArray[np.int32]] | None = None  # (T,) ids that each token was drawn from; None = the whole vocabulary
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,11 +54,19 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """How to sample. Temperature 0 is greedy, which only evaluation may be; `seed` and `step` key the noise."""
+    """How to sample. Temperature 0 is greedy, which only evaluation may be; `seed` and `step` key the noise.
+
+    top_k, top_p and min_p narrow the vocabulary, in this order, each over what the one before it kept; 0, 1 and 0 keep
+    all. `rows` bounds the completions sampled at a time.
+    """
 
     group_size: int
     max_tokens: int
     temperature: float
+    top_k: int = 0
+    top_p: float = 1.0
+    min_p: float = 0.0
     ignore_eos: bool = False
+    rows: int = 128
     seed: int = 0
     step: int = 0

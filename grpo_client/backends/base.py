@@ -27,6 +27,8 @@ class Backend(Protocol):
     """A model that can be sampled from and learnt with."""
 
     tokenizer: Tokenizer
+    notes: list[str]  # what was chosen for this model, for the log
+    logprob_tolerance: float  # mean difference of two computations of one logprob that rounding explains
 
     def sample(self, prompts: Sequence[Prompt], sampling: Sampling) -> Iterator[tuple[int, list[Rollout]]]:
         """Groups as they finish, each with its prompt's place in `prompts`."""
@@ -34,7 +36,7 @@ class Backend(Protocol):
     def with_logprobs(self, batch: Batch, *, old: bool, ref: bool) -> Batch:
         """The batch with the policy's logprobs as they are now (`old`) and those of the frozen reference (`ref`)."""
 
-    def update(self, batch: Batch, loss_fn: LossFn) -> UpdateStats:
+    def update(self, batch: Batch, loss_fn: LossFn, *, learning_rate: float) -> UpdateStats:
         """One optimizer step on a batch."""
 
     def save(self, path: Path) -> None:

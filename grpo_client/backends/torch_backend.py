@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
-import copy
 import math
 import resource
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedModel
+from transformers.modeling_layers import GradientCheckpointingLayer
 
 from grpo_client.array_ops import ArrayOps
 from grpo_client.backends.base import UpdateStats
-from grpo_client.backends.torch_forward import completion_logprobs, run_prompts
-from grpo_client.backends.torch_models import load_model, quiet
+from grpo_client.backends.torch_adapters import prepare_training, trainable
+from grpo_client.backends.torch_forward import choose_forward
+from grpo_client.backends.torch_matmul import packed_weights, use_onednn
+from grpo_client.backends.torch_models import extra_stop_ids, load_model, quiet
 from grpo_client.backends.torch_sampling import sample_groups
-from grpo_client.batch import Batch, Row, micro_batches
+from grpo_client.batch import Batch, micro_batches
 from grpo_client.config import TrainConfig
 from grpo_client.errors import ConfigError
 from grpo_client.loss_inputs import LossInputs
@@ -40,75 +43,86 @@ TORCH_OPS = ArrayOps(
     ones_like=torch.ones_like,
     stop_gradient=lambda x: x.detach(),
 )
+_PACKING_PAYS = 16  # tokens of a completion from which packing the weights costs less than it saves
+_LOGPROB_TOLERANCE = {"float32": 1e-3, "bfloat16": 0.1}  # mean over tokens; bfloat16 has three significant digits
 
 
 class TorchBackend:
-    """A transformers model, its frozen reference where the KL needs one, and AdamW."""
+    """A transformers model, its reference where the KL needs one, and AdamW."""
 
     def __init__(self, config: TrainConfig) -> None:
         self._device = choose_device(config.device)
         loaded = load_model(config.model, device=self._device)
         self.tokenizer: Any = loaded.tokenizer
-        self.model = loaded.model
-        self._stop_ids = loaded.stop_ids
-        self._reference = frozen_copy(self.model) if config.kl_coef > 0 else None
+        self._stop_ids = loaded.stop_ids | extra_stop_ids(config.stop, loaded.tokenizer)
+        self._trained = prepare_training(loaded.model, config, device=self._device)
+        self.model = self._trained.policy
+        self._logprobs_of, plain_note = choose_forward(self.model)
+        self.notes = [note for note in (self._trained.note, plain_note) if note is not None]
+        self.logprob_tolerance = _LOGPROB_TOLERANCE[config.dtype]
         self._temperature = config.temperature
         self._dtype = config.dtype
         self._micro_batch_tokens = config.micro_batch_tokens
-        self._skip_flat_rows = config.kl_coef == 0
         self._max_grad_norm = config.max_grad_norm
         self._optimizer = torch.optim.AdamW(
-            _parameter_groups(self.model, weight_decay=config.weight_decay), lr=config.learning_rate
+            _parameter_groups(self.model, weight_decay=config.weight_decay), lr=config.learning_rate, fused=True
         )
+        use_onednn(self.model)
+        if config.checkpoint_activations:
+            checkpoint_layers(self.model)
 
     def sample(self, prompts: Sequence[Prompt], sampling: Sampling) -> Iterator[tuple[int, list[Rollout]]]:
         """Groups as they finish, each with its prompt's place in `prompts`."""
-        with self._autocast():
+        rows = min(len(prompts) * sampling.group_size, sampling.rows)
+        packing = packed_weights(self.model, rows=rows) if sampling.max_tokens >= _PACKING_PAYS else nullcontext()
+        with self._autocast(), packing:
             yield from sample_groups(self.model, prompts, sampling, stop_ids=self._stop_ids)
 
     def with_logprobs(self, batch: Batch, *, old: bool, ref: bool) -> Batch:
         """The batch with the policy's logprobs as they are now (`old`) and those of the frozen reference (`ref`)."""
-        rows: list[Row] = []
-        for part in micro_batches(batch, token_budget=self._micro_batch_tokens):
-            old_logprobs = self._frozen_logprobs(self.model, part) if old else [None] * len(part.rows)
-            ref_logprobs = self._frozen_logprobs(self._reference, part) if ref else [None] * len(part.rows)
-            rows += [
-                replace(row, old_logprobs=a, ref_logprobs=b)
-                for row, a, b in zip(part.rows, old_logprobs, ref_logprobs, strict=True)
-            ]
+        parts = micro_batches(batch, token_budget=self._micro_batch_tokens)
+        rows = [row for part in parts for row in part.rows]
+        if old:
+            rows = [replace(row, old_logprobs=a) for row, a in zip(rows, self._frozen(self.model, parts), strict=True)]
+        if ref:
+            with self._trained.reference() as reference:
+                frozen = self._frozen(reference, parts)
+            rows = [replace(row, ref_logprobs=a) for row, a in zip(rows, frozen, strict=True)]
         return batch.having(rows)
 
     @torch.no_grad()
-    def _frozen_logprobs(self, model: PreTrainedModel | None, part: Batch) -> list[list[float]]:
-        assert model is not None, "a reference is kept only when kl_coef > 0"
-        logprobs, _ = self._logprobs(model, part)
-        return [one[: len(row.token_ids)].tolist() for one, row in zip(logprobs, part.rows, strict=True)]
+    def _frozen(self, model: PreTrainedModel, parts: Sequence[Batch]) -> list[list[float]]:
+        """The logprobs of each row, (T,), part by part."""
+        logprobs = []
+        for part in parts:
+            array, _ = self._logprobs(model, part)
+            logprobs += [one[: len(row.token_ids)].tolist() for one, row in zip(array, part.rows, strict=True)]
+        return logprobs
 
     def _logprobs(self, model: PreTrainedModel, part: Batch) -> tuple[torch.Tensor, torch.Tensor]:
-        """Logprobs and mask, (B, T), of a part's rows; each of its prompts is run once."""
-        used = sorted({row.prompt for row in part.rows})
+        """Logprobs and mask, (B, T), of a part's rows."""
         with self._autocast():
-            prefix = run_prompts(model, [part.prompts[place] for place in used])
-            prefix = prefix.select(torch.tensor([used.index(row.prompt) for row in part.rows], device=self._device))
-            return completion_logprobs(
-                model, prefix, [row.token_ids for row in part.rows], temperature=self._temperature
-            )
+            return self._logprobs_of(model, part, temperature=self._temperature)
 
-    def update(self, batch: Batch, loss_fn: LossFn) -> UpdateStats:
-        """One optimizer step. Rows of zero advantage add nothing without a KL: they stay in the denominator alone."""
+    def update(self, batch: Batch, loss_fn: LossFn, *, learning_rate: float) -> UpdateStats:
+        """One optimizer step; none where no row makes a gradient. Rows left out stay in the denominators."""
         self._optimizer.zero_grad(set_to_none=True)
-        rows = [row for row in batch.rows if row.advantage != 0] if self._skip_flat_rows else batch.rows
+        parts = micro_batches(batch, token_budget=self._micro_batch_tokens)
+        counts = replace(batch.denominators, micro_batches=max(len(parts), 1))
         loss, stats = 0.0, []
-        for part in micro_batches(batch.having(rows), token_budget=self._micro_batch_tokens):
+        for part in parts:
             logprobs, mask = self._logprobs(self.model, part)
-            outputs = loss_fn(TORCH_OPS, self._inputs(part, logprobs, mask), batch.denominators)
+            outputs = loss_fn(TORCH_OPS, self._inputs(part, logprobs, mask), counts)
             outputs.loss.backward()
             loss += float(outputs.loss.detach())
             stats.append(outputs.stats)
-        norm = float(torch.nn.utils.clip_grad_norm_(self.model.parameters(), self._max_grad_norm)) if stats else 0.0
+        norm = float(torch.nn.utils.clip_grad_norm_(trainable(self.model), self._max_grad_norm)) if stats else 0.0
         applied = math.isfinite(loss) and math.isfinite(norm)
-        if applied:
+        if applied and stats:
+            for group in self._optimizer.param_groups:
+                group["lr"] = learning_rate
             self._optimizer.step()
+        self._optimizer.zero_grad(set_to_none=True)
         return UpdateStats(loss, norm, applied, merge_stats(stats))
 
     def _inputs(self, part: Batch, logprobs: torch.Tensor, mask: torch.Tensor) -> LossInputs:
@@ -136,9 +150,9 @@ class TorchBackend:
         return torch.autocast(self._device.partition(":")[0], dtype=getattr(torch, self._dtype))
 
     def save(self, path: Path) -> None:
-        """Model, tokenizer and generation config in Hugging Face format."""
+        """Model (or adapter), tokenizer and generation config in Hugging Face format."""
         with quiet():
-            self.model.save_pretrained(path)
+            self._trained.save(path)
             self.tokenizer.save_pretrained(path)
 
     def peak_memory_gb(self) -> float:
@@ -158,15 +172,26 @@ def choose_device(name: str) -> str:
     return name
 
 
-def frozen_copy(model: PreTrainedModel) -> PreTrainedModel:
-    """A copy that takes no gradient: the reference of a full fine-tune."""
-    reference = copy.deepcopy(model)
-    reference.requires_grad_(False)
-    return reference
+def checkpoint_layers(model: PreTrainedModel) -> None:
+    """Keep only what goes into each layer, and compute the layer again in the backward pass.
+
+    transformers' own switch turns the cache off, and with it the shared prompts; our cache may be run through twice.
+    """
+    for layer in [one for one in model.modules() if isinstance(one, GradientCheckpointingLayer)]:
+        layer.forward = _checkpointed(layer.forward)
+
+
+def _checkpointed(forward: Callable[..., Any]) -> Callable[..., Any]:
+    def run(*args: Any, **kwargs: Any) -> Any:
+        if not torch.is_grad_enabled():
+            return forward(*args, **kwargs)
+        return checkpoint(forward, *args, use_reentrant=False, **kwargs)
+
+    return run
 
 
 def _parameter_groups(model: PreTrainedModel, *, weight_decay: float) -> list[dict[str, Any]]:
-    parameters = [one for one in model.parameters() if one.requires_grad]
+    parameters = trainable(model)
     return [
         {"params": [one for one in parameters if one.dim() >= 2], "weight_decay": weight_decay},
         {"params": [one for one in parameters if one.dim() < 2], "weight_decay": 0.0},

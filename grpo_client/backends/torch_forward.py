@@ -1,4 +1,4 @@
-"""Forward passes: prompts once, completions on top of them, logprobs without the whole vocabulary in memory.
+"""Forward passes: prompts once and completions on top of them, or, where a model cannot, every row whole.
 
 The prompt of a group is run once and its keys and values are shared by the group's completions, gradients included;
 what all prompts begin with (a system message, worked examples) is run once for all of them.
@@ -6,49 +6,115 @@ what all prompts begin with (a system message, worked examples) is run once for 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
-from torch.utils.checkpoint import checkpoint
-from transformers import DynamicCache, PreTrainedModel
+from transformers import Cache, DynamicCache, PreTrainedModel
+from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
 
-LOGITS_CHUNK_ELEMENTS = 1 << 26  # logits held at a time: 256 MiB in float32
+from grpo_client.backends.torch_cache import Pair, SharedLayer, empty_cache, pairs, select_rows
+from grpo_client.backends.torch_head import selected_logprobs
+from grpo_client.batch import Batch, Row
+
 _SHORTEST_SHARED_PREFIX = 16  # below this, a pass of its own costs more than it saves
+
+Logprobs = Callable[..., tuple[torch.Tensor, torch.Tensor]]  # (model, batch, *, temperature) -> logprobs, mask (B, T)
 
 
 @dataclass
 class Prefix:
     """Prompts that have been run. Row i of everything belongs to prompt i."""
 
-    cache: DynamicCache
+    pairs: list[Pair]  # of each layer, (P, heads, L, d)
     mask: torch.Tensor  # (P, L) 1 where a cached position holds a token
     lengths: torch.Tensor  # (P,) tokens of each prompt
     last_hidden: torch.Tensor  # (P, H) from which the first token of a completion is predicted
 
     def select(self, prompts: torch.Tensor) -> Prefix:
         """The same for a list of prompt places, (B,), repeated as often as they stand there."""
-        self.cache.batch_select_indices(prompts)
-        return Prefix(self.cache, self.mask[prompts], self.lengths[prompts], self.last_hidden[prompts])
+        chosen = [(select_rows(keys, prompts), select_rows(values, prompts)) for keys, values in self.pairs]
+        return Prefix(chosen, self.mask[prompts], self.lengths[prompts], self.last_hidden[prompts])
+
+
+def shared_logprobs(model: PreTrainedModel, batch: Batch, *, temperature: float) -> tuple[torch.Tensor, torch.Tensor]:
+    """Logprobs and mask, (B, T), of a batch's rows; each of its prompts is run once."""
+    used = sorted({row.prompt for row in batch.rows})
+    prefix = run_prompts(model, [batch.prompts[place] for place in used])
+    prefix = prefix.select(torch.tensor([used.index(row.prompt) for row in batch.rows], device=model.device))
+    ids, mask = padded_completions(batch.rows, device=model.device)
+    hidden = prefix.last_hidden[:, None]
+    if ids.shape[1] > 1:
+        positions = prefix.lengths[:, None] + torch.arange(ids.shape[1] - 1, device=model.device)[None]
+        seen = torch.cat([prefix.mask, mask[:, :-1]], dim=1)
+        cache = Cache(layers=[SharedLayer(pair) for pair in prefix.pairs])
+        own = hidden_states(model, ids[:, :-1], cache, mask=seen, positions=positions)
+        hidden = torch.cat([hidden, own], dim=1)
+    return _at_completions(model, hidden, ids, mask, batch.rows, temperature=temperature), mask
+
+
+def plain_logprobs(model: PreTrainedModel, batch: Batch, *, temperature: float) -> tuple[torch.Tensor, torch.Tensor]:
+    """The same with prompt and completion of every row run whole, prompts left-padded."""
+    prompts = [list(batch.prompts[row.prompt]) for row in batch.rows]
+    width = max(len(prompt) for prompt in prompts)
+    ids, mask = padded_completions(batch.rows, device=model.device)
+    filling = [[0] * (width - len(prompt)) for prompt in prompts]
+    opening = torch.tensor([gap + prompt for gap, prompt in zip(filling, prompts, strict=True)], device=model.device)
+    seen = torch.tensor([gap + [1] * len(prompt) for gap, prompt in zip(filling, prompts, strict=True)])
+    seen = torch.cat([seen.to(model.device), mask[:, :-1]], dim=1)
+    hidden = model.base_model(
+        input_ids=torch.cat([opening, ids[:, :-1]], dim=1),
+        attention_mask=seen,
+        position_ids=(seen.cumsum(1) - 1).clamp(min=0),
+        use_cache=False,
+    ).last_hidden_state
+    return _at_completions(model, hidden[:, width - 1 :], ids, mask, batch.rows, temperature=temperature), mask
+
+
+def padded_completions(rows: Sequence[Row], *, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
+    """Ids and mask, (B, T), right-padded. 0 is as good as any id under a mask of 0: no id is told by its value."""
+    width = max(len(row.token_ids) for row in rows)
+    ids = [row.token_ids + [0] * (width - len(row.token_ids)) for row in rows]
+    mask = [[1] * len(row.token_ids) + [0] * (width - len(row.token_ids)) for row in rows]
+    return torch.tensor(ids, device=device), torch.tensor(mask, device=device)
+
+
+def _at_completions(
+    model: PreTrainedModel,
+    hidden: torch.Tensor,
+    ids: torch.Tensor,
+    mask: torch.Tensor,
+    rows: Sequence[Row],
+    *,
+    temperature: float,
+) -> torch.Tensor:
+    """Logprobs (B, T) from hidden (B, T, H), 0 at padding, for which no logits are made."""
+    real = mask.bool()
+    kept = None
+    if rows[0].kept is not None:  # one sampler drew them all
+        kept = [one for row in rows for one in row.kept or ()]
+    chosen = selected_logprobs(model, hidden[real], ids[real], temperature=temperature, kept=kept)
+    return torch.zeros(ids.shape, dtype=chosen.dtype, device=ids.device).masked_scatter(real, chosen)
 
 
 def run_prompts(model: PreTrainedModel, prompts: Sequence[Sequence[int]]) -> Prefix:
     """Run P prompts (left-padded past what they share) and keep their keys and values."""
     device = model.device
-    cache = DynamicCache(config=model.config)
-    shared = shared_prefix_length(prompts)
+    cache = empty_cache(model)
+    shared = 0 if has_windows(model) else shared_prefix_length(prompts)  # padding would stand within a window
     if shared:
         hidden_states(model, torch.tensor([list(prompts[0][:shared])], device=device), cache)
-        cache.batch_repeat_interleave(len(prompts))
+        everyone = torch.zeros(len(prompts), dtype=torch.long, device=device)
+        before = [(select_rows(keys, everyone), select_rows(values, everyone)) for keys, values in pairs(cache)]
+        cache = Cache(layers=[SharedLayer(pair) for pair in before])
     rest = [list(prompt[shared:]) for prompt in prompts]
     width = max(len(one) for one in rest)
-    # 0 is as good as any id under a mask of 0; pad ids are never told from real ones by value.
     ids = torch.tensor([[0] * (width - len(one)) + one for one in rest], device=device)
     own = torch.tensor([[0] * (width - len(one)) + [1] * len(one) for one in rest], device=device)
     mask = torch.cat([torch.ones(len(rest), shared, dtype=own.dtype, device=device), own], dim=1)
     positions = (mask.cumsum(1) - 1).clamp(min=0)[:, shared:]
     hidden = hidden_states(model, ids, cache, mask=mask, positions=positions)
-    return Prefix(cache, mask, mask.sum(1), hidden[:, -1])
+    return Prefix(pairs(cache), mask, mask.sum(1), hidden[:, -1])
 
 
 def shared_prefix_length(prompts: Sequence[Sequence[int]]) -> int:
@@ -63,12 +129,12 @@ def shared_prefix_length(prompts: Sequence[Sequence[int]]) -> int:
 def hidden_states(
     model: PreTrainedModel,
     ids: torch.Tensor,
-    cache: DynamicCache,
+    cache: Cache,
     *,
     mask: torch.Tensor | None = None,
     positions: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """Last hidden states (B, T, H) of ids (B, T) on top of a cache, which grows by them.
+    """Last hidden states (B, T, H) of ids (B, T) on top of a cache, which takes them in.
 
     mask (B, cached + T) and positions (B, T) are always passed where rows are padded: a model that is left to guess
     them gets left padding wrong.
@@ -78,54 +144,19 @@ def hidden_states(
     return hidden
 
 
-def completion_logprobs(
-    model: PreTrainedModel, prefix: Prefix, completions: Sequence[Sequence[int]], *, temperature: float
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Logprobs (B, T) of completions given their prompts (one prefix row each), and their mask (B, T).
+def has_windows(model: PreTrainedModel) -> bool:
+    """Whether some layer sees only the last positions."""
+    return any(isinstance(layer, DynamicSlidingWindowLayer) for layer in DynamicCache(config=model.config).layers)
 
-    At logits / temperature, in float32; positions past a completion's end hold numbers that mean nothing.
+
+def choose_forward(model: PreTrainedModel) -> tuple[Logprobs, str | None]:
+    """The pass for this model, and a note where it is the plain one.
+
+    Keys and values can be shared where each layer is attention over all positions or over a window of them.
     """
-    device = model.device
-    width = max(len(one) for one in completions)
-    ids = torch.tensor([list(one) + [0] * (width - len(one)) for one in completions], device=device)
-    mask = torch.tensor([[1] * len(one) + [0] * (width - len(one)) for one in completions], device=device)
-    hidden = prefix.last_hidden[:, None]
-    if width > 1:
-        positions = prefix.lengths[:, None] + torch.arange(width - 1, device=device)[None]
-        seen = torch.cat([prefix.mask, mask[:, :-1]], dim=1)
-        own = hidden_states(model, ids[:, :-1], prefix.cache, mask=seen, positions=positions)
-        hidden = torch.cat([hidden, own], dim=1)
-    return selected_logprobs(model, hidden, ids, temperature=temperature), mask
-
-
-def selected_logprobs(
-    model: PreTrainedModel, hidden: torch.Tensor, ids: torch.Tensor, *, temperature: float
-) -> torch.Tensor:
-    """log softmax(logits / temperature) at ids, (B, T), from hidden (B, T, H), in chunks of bounded size.
-
-    With gradients, a chunk's logits are computed again in the backward pass and never kept.
-    """
-    head = model.get_output_embeddings()
-    flat, targets = hidden.flatten(0, 1), ids.flatten()
-    rows = max(1, LOGITS_CHUNK_ELEMENTS // head.weight.shape[0])
-    chunks = list(zip(flat.split(rows), targets.split(rows), strict=True))
-    if len(chunks) > 1 and torch.is_grad_enabled():
-        parts = [
-            checkpoint(_selected, model, part, target, temperature, use_reentrant=False) for part, target in chunks
-        ]
-    else:
-        parts = [_selected(model, part, target, temperature) for part, target in chunks]
-    return torch.cat(parts).view_as(ids)
-
-
-def _selected(model: PreTrainedModel, hidden: torch.Tensor, ids: torch.Tensor, temperature: float) -> torch.Tensor:
-    logits = head_logits(model, hidden) / temperature
-    chosen: torch.Tensor = logits.gather(-1, ids[:, None])[:, 0] - logits.logsumexp(-1)
-    return chosen
-
-
-def head_logits(model: PreTrainedModel, hidden: torch.Tensor) -> torch.Tensor:
-    """Logits (…, V) in float32, through the model's own output embedding and soft cap."""
-    logits: torch.Tensor = model.get_output_embeddings()(hidden).float()
-    cap = getattr(model.config, "final_logit_softcapping", None)
-    return logits if cap is None else torch.tanh(logits / cap) * cap
+    kinds = {type(layer) for layer in DynamicCache(config=model.config).layers}
+    foreign = kinds - {DynamicLayer, DynamicSlidingWindowLayer}
+    if not foreign:
+        return shared_logprobs, None
+    names = ", ".join(sorted(kind.__name__ for kind in foreign))
+    return plain_logprobs, f"plain forward passes, every row whole: this model's layers keep more than keys ({names})"

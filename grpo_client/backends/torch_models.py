@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.metadata
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -90,6 +90,17 @@ def stop_ids(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> froz
     configured: Any = getattr(model.generation_config, "eos_token_id", None)
     listed = configured if isinstance(configured, list) else [configured]
     return frozenset(one for one in (*listed, tokenizer.eos_token_id) if one is not None)
+
+
+def extra_stop_ids(stops: Sequence[str], tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
+    """Ids of the user's stop tokens, each named by id or by text. Raises ConfigError for a text of several tokens."""
+    ids = set()
+    for stop in stops:
+        encoded = [int(stop)] if stop.isdecimal() else tokenizer.encode(stop, add_special_tokens=False)
+        if len(encoded) != 1 or not 0 <= encoded[0] < len(tokenizer):
+            raise ConfigError(f"--stop {stop!r} is not one token of this model ({encoded}); name a token's text or id")
+        ids.add(encoded[0])
+    return frozenset(ids)
 
 
 @contextlib.contextmanager

@@ -1,105 +1,171 @@
-"""Batched, cached sampling: a prompt is run once per group, finished rows leave the batch, stop tokens stay.
+"""Batched, cached sampling: a prompt is run once per group, finished rows make place for waiting prompts.
 
 The noise of a token is keyed by (seed, step, prompt, completion, position) alone: which rows share a batch, which have
-left it and on which device it runs change nothing.
+left it, which joined later and on which device it runs change nothing. Stop tokens stay in the completion.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from transformers import PreTrainedModel
 
-from grpo_client.backends.torch_forward import head_logits, hidden_states, run_prompts
+from grpo_client.backends.torch_cache import Pair, pairs, roomy_cache
+from grpo_client.backends.torch_choice import choose, narrows
+from grpo_client.backends.torch_forward import hidden_states, run_prompts
+from grpo_client.backends.torch_head import head_logits
 from grpo_client.types import FinishReason, Prompt, Rollout, Sampling
 
 _COMPACT_BELOW = 0.75  # share of rows alive at which the finished ones are cut out of the cache
 _FINISH_REASONS: tuple[FinishReason, FinishReason] = ("length", "stop")
 
 
+@dataclass
+class _Live:
+    """The rows of the batch, all with their newest token in the last column of the cache."""
+
+    rows: torch.Tensor  # (B,) which completion each is
+    pairs: list[Pair]  # of each layer, (B, heads, L, d)
+    mask: torch.Tensor  # (B, L)
+    positions: torch.Tensor  # (B,) of the next token
+    hidden: torch.Tensor  # (B, H) from which the next token is predicted
+
+    def kept(self, places: torch.Tensor) -> _Live:
+        """Some of them, without the columns that hold nothing for any."""
+        start = int(self.mask[places].any(0).int().argmax()) if len(places) else 0
+        cut = [(keys[places][:, :, start:], values[places][:, :, start:]) for keys, values in self.pairs]
+        return _Live(self.rows[places], cut, self.mask[places][:, start:], self.positions[places], self.hidden[places])
+
+    def joined(self, other: _Live) -> _Live:
+        """Both, padded on the left to one width."""
+        width = max(self.mask.shape[1], other.mask.shape[1])
+        both = [
+            (torch.cat([_left_padded(a, width) for a in keys]), torch.cat([_left_padded(a, width) for a in values]))
+            for keys, values in (zip(*two, strict=True) for two in zip(self.pairs, other.pairs, strict=True))
+        ]
+        mask = torch.cat([torch.nn.functional.pad(one.mask, (width - one.mask.shape[1], 0)) for one in (self, other)])
+        return _Live(
+            torch.cat([self.rows, other.rows]),
+            both,
+            mask,
+            torch.cat([self.positions, other.positions]),
+            torch.cat([self.hidden, other.hidden]),
+        )
+
+
+def _left_padded(states: torch.Tensor, width: int) -> torch.Tensor:
+    return torch.nn.functional.pad(states, (0, 0, width - states.shape[2], 0))
+
+
 @torch.no_grad()
 def sample_groups(
     model: PreTrainedModel, prompts: Sequence[Prompt], sampling: Sampling, *, stop_ids: frozenset[int]
-) -> Iterator[tuple[int, list[Rollout]]]:
+) -> Generator[tuple[int, list[Rollout]], None, None]:
     """Sample `group_size` completions of each prompt; yield (place of the prompt, rollouts) as groups finish."""
-    device = model.device
-    size = sampling.group_size
-    places = torch.arange(len(prompts), device=device).repeat_interleave(size)
-    prefix = run_prompts(model, [prompt.token_ids for prompt in prompts]).select(places)
-    cache, mask, positions = prefix.cache, prefix.mask, prefix.lengths
-    stops = torch.tensor(sorted(stop_ids if not sampling.ignore_eos else ()), device=device)
-    noise = torch.from_numpy(_noise(prompts, sampling)).to(device)  # (rows, max_tokens)
-    rows = torch.arange(len(places), device=device)  # which completion each batch row is
-    tokens = torch.zeros(len(places), sampling.max_tokens, dtype=torch.long, device=device)
-    logprobs = torch.zeros(len(places), sampling.max_tokens, device=device)
-    lengths = np.zeros(len(places), dtype=int)  # 0 until finished
-    stopped = np.zeros(len(places), dtype=bool)
-    alive = torch.ones(len(places), dtype=torch.bool, device=device)
-    hidden = prefix.last_hidden
+    drawn = _Drawn(prompts, sampling, stop_ids, device=model.device)
     waiting = list(range(len(prompts)))
-    for t in range(sampling.max_tokens):
-        token, logprob = choose(head_logits(model, hidden), noise[rows, t], temperature=sampling.temperature)
-        tokens[rows, t], logprobs[rows, t] = token, logprob
-        ended = torch.isin(token, stops) & alive
-        last = t + 1 == sampling.max_tokens
-        if last or bool(ended.any()):
-            leaving = (alive if last else ended).cpu().numpy()
-            leaving_rows = rows.cpu().numpy()[leaving]
-            lengths[leaving_rows] = t + 1
-            stopped[leaving_rows] = ended.cpu().numpy()[leaving]
+    live: _Live | None = None
+    while waiting or live is not None:
+        free = (sampling.rows - (0 if live is None else len(live.rows))) // sampling.group_size
+        if waiting and free:
+            joining, waiting = waiting[:free], waiting[free:]
+            new = _prefilled(model, prompts, joining, sampling)
+            live = new if live is None else live.joined(new)
+        assert live is not None
+        live = yield from _decode(model, live, drawn)
+
+
+def _prefilled(model: PreTrainedModel, prompts: Sequence[Prompt], places: Sequence[int], sampling: Sampling) -> _Live:
+    """The rows of some prompts' groups, each prompt run once."""
+    size = sampling.group_size
+    prefix = run_prompts(model, [prompts[place].token_ids for place in places])
+    prefix = prefix.select(torch.arange(len(places), device=model.device).repeat_interleave(size))
+    rows = torch.tensor([place * size + g for place in places for g in range(size)], device=model.device)
+    return _Live(rows, prefix.pairs, prefix.mask, prefix.lengths, prefix.last_hidden)
+
+
+def _decode(
+    model: PreTrainedModel, live: _Live, drawn: _Drawn
+) -> Generator[tuple[int, list[Rollout]], None, _Live | None]:
+    """Sample until rows are to be cut out. Yields groups as they finish, returns the rows that go on."""
+    cache = roomy_cache(live.pairs)
+    rows, mask, positions, hidden = live.rows, live.mask, live.positions, live.hidden
+    alive = np.ones(len(rows), dtype=bool)
+    while alive.sum() > _COMPACT_BELOW * len(alive):
+        token, ended = drawn.draw(rows, head_logits(model, hidden), alive)
+        if ended.any():
             alive &= ~ended
-            for place in [one for one in waiting if lengths[one * size : (one + 1) * size].all()]:
-                waiting.remove(place)
-                yield place, _rollouts(range(place * size, (place + 1) * size), tokens, logprobs, lengths, stopped)
-            if last or not waiting:
-                return
-            if int(alive.sum()) <= _COMPACT_BELOW * len(alive):
-                kept = alive.nonzero()[:, 0]
-                cache.batch_select_indices(kept)
-                rows, mask, positions, token = rows[kept], mask[kept], positions[kept], token[kept]
-                alive = alive[kept]
-        mask = torch.cat([mask, mask.new_ones(len(rows), 1)], dim=1)
+            for place in drawn.finished_by(rows, ended):
+                yield place, drawn.rollouts(place)
+        if not alive.any():
+            return None
+        mask = torch.nn.functional.pad(mask, (0, 1), value=1)
         hidden = hidden_states(model, token[:, None], cache, mask=mask, positions=positions[:, None])[:, -1]
         positions = positions + 1
+    return _Live(rows, pairs(cache), mask, positions, hidden).kept(torch.from_numpy(alive.nonzero()[0]).to(rows.device))
 
 
-def choose(logits: torch.Tensor, uniform: torch.Tensor, *, temperature: float) -> tuple[torch.Tensor, torch.Tensor]:
-    """One token a row, (B,), and its logprob, (B,), from logits (B, V) and numbers in [0, 1), (B,).
+class _Drawn:
+    """What each completion has got so far, (rows, max_tokens), and the noise that it draws with."""
 
-    Temperature 0 takes the likeliest. Otherwise the inverse of the distribution function, in float64: in float32 the
-    sum over a large vocabulary is coarser than its rarest tokens.
-    """
-    scaled = logits / temperature if temperature else logits
-    logprobs = torch.log_softmax(scaled, dim=-1)
-    if temperature:
-        cumulative = logprobs.exp().double().cumsum(-1)
-        target = uniform[:, None] * cumulative[:, -1:]
-        token = torch.searchsorted(cumulative, target, right=True)[:, 0].clamp(max=logits.shape[-1] - 1)
-    else:
-        token = scaled.argmax(-1)
-    return token, logprobs.gather(-1, token[:, None])[:, 0]
+    def __init__(
+        self, prompts: Sequence[Prompt], sampling: Sampling, stop_ids: frozenset[int], *, device: torch.device
+    ) -> None:
+        self._sampling = sampling
+        self._stops = torch.tensor(sorted(stop_ids if not sampling.ignore_eos else ()), device=device)
+        self._noise = torch.from_numpy(noise(prompts, sampling)).to(device)
+        rows = len(self._noise)
+        self._tokens = torch.zeros(rows, sampling.max_tokens, dtype=torch.long, device=device)
+        self._logprobs = torch.zeros(rows, sampling.max_tokens, device=device)
+        self._lengths = torch.zeros(rows, dtype=torch.long, device=device)
+        self._over = np.zeros(rows, dtype=bool)
+        self._stopped = np.zeros(rows, dtype=bool)
+        self._kept: list[list[NDArray[np.int32]]] = [[] for _ in range(rows)]
+
+    def draw(
+        self, rows: torch.Tensor, logits: torch.Tensor, alive: NDArray[np.bool_]
+    ) -> tuple[torch.Tensor, NDArray[np.bool_]]:
+        """A token of each row, (B,), and which of the living end with it. What the others draw is not kept."""
+        at = self._lengths[rows].clamp(max=self._sampling.max_tokens - 1)
+        token, logprob, kept = choose(logits, self._noise[rows, at], self._sampling)
+        going = torch.from_numpy(alive).to(rows.device)
+        self._tokens[rows[going], at[going]] = token[going]
+        self._logprobs[rows[going], at[going]] = logprob[going]
+        self._lengths[rows[going]] += 1
+        if kept is not None:
+            for place in alive.nonzero()[0]:
+                ids = kept[place].nonzero()[:, 0].to("cpu", torch.int32).numpy()
+                self._kept[int(rows[place])].append(ids)
+        stop = torch.isin(token, self._stops)
+        full = at + 1 >= self._sampling.max_tokens
+        ended: NDArray[np.bool_] = torch.stack([stop, stop | full]).cpu().numpy() & alive
+        self._stopped[rows.cpu().numpy()[ended[0]]] = True
+        return token, ended[1]
+
+    def finished_by(self, rows: torch.Tensor, ended: NDArray[np.bool_]) -> list[int]:
+        """The groups whose last completions have just ended."""
+        size = self._sampling.group_size
+        over = rows.cpu().numpy()[ended]
+        self._over[over] = True
+        return [int(p) for p in np.unique(over // size) if self._over[p * size : (p + 1) * size].all()]
+
+    def rollouts(self, place: int) -> list[Rollout]:
+        """A finished group."""
+        size = self._sampling.group_size
+        group = []
+        for row in range(place * size, (place + 1) * size):
+            n = int(self._lengths[row])
+            kept = self._kept[row] if narrows(self._sampling) else None
+            reason = _FINISH_REASONS[int(self._stopped[row])]
+            group.append(Rollout(self._tokens[row, :n].tolist(), self._logprobs[row, :n].tolist(), reason, kept))
+        return group
 
 
-def _noise(prompts: Sequence[Prompt], sampling: Sampling) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:
+def noise(prompts: Sequence[Prompt], sampling: Sampling) -> NDArray[np.float64]:
     """Uniform numbers in [0, 1), (rows, max_tokens), one stream a completion."""
     keys = [(sampling.seed, sampling.step, prompt.index, g) for prompt in prompts for g in range(sampling.group_size)]
     return np.stack([np.random.default_rng(key).random(sampling.max_tokens) for key in keys])
-
-
-def _rollouts(
-    rows: range,
-    tokens: torch.Tensor,
-    logprobs: torch.Tensor,
-    lengths: np.ndarray[tuple[int], np.dtype[np.int_]],
-    stopped: np.ndarray[tuple[int], np.dtype[np.bool_]],
-) -> list[Rollout]:
-    return [
-        Rollout(
-            tokens[row, : lengths[row]].tolist(),
-            logprobs[row, : lengths[row]].tolist(),
-            _FINISH_REASONS[int(stopped[row])],
-        )
-        for row in rows
-    ]

@@ -182,8 +182,9 @@ def compare(title: str, groups: Groups, rules: Sequence[str]) -> None:
     base = median(times["naive"])
     for name, seconds in times.items():
         same = sum(a == b for a, b in zip(verdicts[name], verdicts["naive"], strict=True))
+        rate = count / median(seconds)
         print(
-            f"  {name:14} {median(seconds):7.2f} s  {count / median(seconds):8.0f} /s  {base / median(seconds):6.2f} x naive"
+            f"  {name:14} {median(seconds):7.2f} s  {rate:8.0f} /s  {base / median(seconds):6.2f} x naive"
             f"   {same / count:7.2%} of the verdicts as naive, {verdicts[name].count(None)} null"
         )
 

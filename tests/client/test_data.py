@@ -54,6 +54,14 @@ def test_a_row_that_cannot_be_used_is_named(record: object, message: str, tmp_pa
     assert "row 2" in str(error.value)
 
 
+def test_a_line_separator_within_a_string_does_not_end_the_row(tmp_path: Path) -> None:
+    file = tmp_path / "data.jsonl"
+    row = {"question": "a\u2028b\x85c\x0cd", "answer": "7"}
+    file.write_text(json.dumps(row, ensure_ascii=False) + "\n")
+    (read,) = load_rows(str(file), config=None, split="train", seed=0, held_out=False)
+    assert read.question == row["question"]
+
+
 def test_gsm8k_is_read(shared: Path) -> None:
     rows = load_rows(str(shared / "data/gsm8k/train.jsonl"), config=None, split="train", seed=0, held_out=False)
     assert len(rows) == 7473

@@ -6,27 +6,43 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from transformers import PreTrainedModel
+from transformers import PreTrainedModel, Qwen3NextConfig
 
-from grpo_client.backends import torch_forward
-from grpo_client.backends.torch_forward import completion_logprobs, run_prompts, shared_prefix_length
-from tests.client.tiny import tiny_model
+from grpo_client.backends import torch_head
+from grpo_client.backends.torch_backend import checkpoint_layers
+from grpo_client.backends.torch_forward import (
+    Logprobs,
+    choose_forward,
+    plain_logprobs,
+    shared_logprobs,
+    shared_prefix_length,
+)
+from grpo_client.backends.torch_sampling import sample_groups
+from grpo_client.batch import Batch, Row
+from grpo_client.loss_inputs import Denominators
+from grpo_client.types import Prompt, Sampling
+from tests.client.tiny import ARCHITECTURES, SMALL, tiny_model
 
 TEMPERATURE = 0.7
 
 
-def plain_logprobs(model: PreTrainedModel, prompt: list[int], completion: list[int]) -> torch.Tensor:
+def plain_row(model: PreTrainedModel, prompt: list[int], completion: list[int]) -> torch.Tensor:
     """Of one row, alone, without cache, padding or mask."""
     logits = model(input_ids=torch.tensor([prompt + completion])).logits[0].float() / TEMPERATURE
     chosen = torch.log_softmax(logits, -1)[len(prompt) - 1 : -1]
     return chosen.gather(-1, torch.tensor(completion)[:, None])[:, 0]
 
 
-def shared_logprobs(
-    model: PreTrainedModel, prompts: list[list[int]], rows: list[tuple[int, list[int]]]
+def as_batch(prompts: list[list[int]], rows: list[tuple[int, list[int]]]) -> Batch:
+    made = [Row(place, g, ids, [0.0] * len(ids), None, advantage=1.0) for g, (place, ids) in enumerate(rows)]
+    counts = Denominators.from_lengths([len(ids) for _, ids in rows], max_completion_length=99)
+    return Batch([tuple(prompt) for prompt in prompts], made, counts)
+
+
+def logprobs_by(
+    forward: Logprobs, model: PreTrainedModel, prompts: list[list[int]], rows: list[tuple[int, list[int]]]
 ) -> list[torch.Tensor]:
-    prefix = run_prompts(model, prompts).select(torch.tensor([place for place, _ in rows]))
-    logprobs, mask = completion_logprobs(model, prefix, [ids for _, ids in rows], temperature=TEMPERATURE)
+    logprobs, mask = forward(model, as_batch(prompts, rows), temperature=TEMPERATURE)
     assert mask.sum(1).tolist() == [len(ids) for _, ids in rows]
     return [one[: len(ids)] for one, (_, ids) in zip(logprobs, rows, strict=True)]
 
@@ -49,28 +65,83 @@ def step(draw: st.DrawFn) -> tuple[list[list[int]], list[tuple[int, list[int]]]]
     return prompts, rows
 
 
+@pytest.mark.parametrize("forward", [shared_logprobs, plain_logprobs])
 @settings(max_examples=25, deadline=None)
-@given(step())
-def test_logprobs_and_gradients_are_those_of_plain_passes(
-    case: tuple[list[list[int]], list[tuple[int, list[int]]]],
+@given(case=step())
+def test_logprobs_and_gradients_are_those_of_each_row_alone(
+    forward: Logprobs, case: tuple[list[list[int]], list[tuple[int, list[int]]]]
 ) -> None:
     prompts, rows = case
     model = tiny_model()
-    plain = [plain_logprobs(model, prompts[place], ids) for place, ids in rows]
-    shared = shared_logprobs(model, prompts, rows)
-    for one, other in zip(plain, shared, strict=True):
+    alone = [plain_row(model, prompts[place], ids) for place, ids in rows]
+    together = logprobs_by(forward, model, prompts, rows)
+    for one, other in zip(alone, together, strict=True):
         torch.testing.assert_close(other, one, atol=2e-5, rtol=2e-5)
-    torch.testing.assert_close(gradients(model, shared), gradients(model, plain), atol=2e-3, rtol=2e-4)
+    torch.testing.assert_close(gradients(model, together), gradients(model, alone), atol=2e-3, rtol=2e-4)
+
+
+PROMPTS = [[1, 2, 3, *range(30)], [1, 2, 3, *range(18), 9], [5, 6]]
+ROWS = [(0, [4, 5, 6]), (0, [7]), (1, [8, 9]), (2, list(range(40, 52)))]
 
 
 def test_logits_in_chunks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    model, prompts, rows = tiny_model(), [[1, 2, 3]], [(0, [4, 5, 6]), (0, [7])]
-    whole = shared_logprobs(model, prompts, rows)
+    model = tiny_model()
+    whole = logprobs_by(shared_logprobs, model, PROMPTS, ROWS)
     whole_gradients = gradients(model, whole)
-    monkeypatch.setattr(torch_forward, "LOGITS_CHUNK_ELEMENTS", 2 * 260)
-    chunked = shared_logprobs(model, prompts, rows)
+    monkeypatch.setattr(torch_head, "CHUNK_ELEMENTS", 2 * 260)
+    chunked = logprobs_by(shared_logprobs, model, PROMPTS, ROWS)
     torch.testing.assert_close(chunked, whole)
     torch.testing.assert_close(gradients(model, chunked), whole_gradients, atol=1e-4, rtol=1e-4)
+
+
+def test_the_head_s_own_gradient_is_autograd_s() -> None:
+    torch.manual_seed(0)
+    hidden, weight = torch.randn(7, 5, dtype=torch.float64), torch.randn(11, 5, dtype=torch.float64)
+    ids = torch.randint(0, 11, (7,))
+    inputs = (hidden.requires_grad_(), weight.requires_grad_())
+    assert torch.autograd.gradcheck(lambda h, w: torch_head.SelectedLogprobs.apply(h, w, ids, 3), inputs)
+
+
+def test_checkpointed_layers_change_nothing() -> None:
+    model = tiny_model()
+    kept = logprobs_by(shared_logprobs, model, PROMPTS, ROWS)
+    kept_gradients = gradients(model, kept)
+    checkpoint_layers(model)
+    again = logprobs_by(shared_logprobs, model, PROMPTS, ROWS)
+    torch.testing.assert_close(gradients(model, again), kept_gradients, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_every_architecture_shares_prompts_and_gives_the_numbers_of_each_row_alone(name: str) -> None:
+    """Unequal prompts, longer than any window, in one batch; the sampler's numbers too."""
+    model = tiny_model(ARCHITECTURES[name]())
+    forward, note = choose_forward(model)
+    assert (forward, note) == (shared_logprobs, None)
+    alone = [plain_row(model, PROMPTS[place], ids) for place, ids in ROWS]
+    want = gradients(model, alone)
+    for way in (shared_logprobs, plain_logprobs):
+        together = logprobs_by(way, model, PROMPTS, ROWS)
+        for one, other in zip(alone, together, strict=True):
+            torch.testing.assert_close(other, one, atol=5e-5, rtol=5e-5)
+        torch.testing.assert_close(gradients(model, together), want, atol=2e-3, rtol=1e-3)
+    sampling = Sampling(group_size=3, max_tokens=10, temperature=TEMPERATURE, rows=6)
+    prompts = [Prompt(i, [], tuple(ids), "7") for i, ids in enumerate(PROMPTS)]
+    for place, group in sample_groups(model, prompts, sampling, stop_ids=frozenset(range(0, 260, 5))):
+        for one in group:
+            got = plain_row(model, PROMPTS[place], one.token_ids)
+            torch.testing.assert_close(torch.tensor(one.sampling_logprobs), got, atol=5e-5, rtol=5e-5)
+
+
+def test_a_model_that_keeps_more_than_keys_takes_the_plain_pass_and_says_so() -> None:
+    config = Qwen3NextConfig(
+        **(SMALL | {"num_hidden_layers": 2, "layer_types": ["linear_attention", "full_attention"], "num_experts": 4}),
+        linear_num_value_heads=2, linear_num_key_heads=2, linear_key_head_dim=8, linear_value_head_dim=8, head_dim=8,
+        num_experts_per_tok=2, moe_intermediate_size=32, shared_expert_intermediate_size=32,
+    )  # fmt: skip
+    forward, note = choose_forward(tiny_model(config))
+    assert forward is plain_logprobs
+    assert note is not None
+    assert "LinearAttentionLayer" in note
 
 
 @pytest.mark.parametrize(

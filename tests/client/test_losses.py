@@ -19,7 +19,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from grpo_client.array_ops import Array, ArrayOps
-from grpo_client.kl import summed_k1
 from grpo_client.loss_inputs import Denominators, LossInputs
 from grpo_client.loss_stats import merge_stats
 from grpo_client.losses import (
@@ -616,16 +615,6 @@ def test_gspo_s_metrics_count_scored_completions_not_tokens() -> None:
     assert metrics["ratio/mean"] == pytest.approx(1.25)
     assert metrics["clip_ratio/high_mean"] == pytest.approx(0.5)
     assert metrics["clip_ratio/low_mean"] == pytest.approx(0.5)
-
-
-def test_summed_k1_is_per_row_over_its_own_tokens() -> None:
-    rows = summed_k1(
-        NUMPY_OPS,
-        logprobs=np.array([[-1.0, -2.0], [-1.0, NAN]]),
-        ref_logprobs=np.array([[-1.5, -2.25], [-0.5, -INF]]),
-        mask=np.array([[1, 1], [1, 0]]),
-    )
-    assert rows.tolist() == [0.75, -0.5]
 
 
 def test_the_losses_import_no_array_module() -> None:

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from transformers import MinPLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
 
-from grpo_client.backends import torch_sampling
-from grpo_client.backends.torch_sampling import choose, sample_groups
+from grpo_client.backends import torch_cache, torch_sampling
+from grpo_client.backends.torch_choice import choose, kept_tokens
+from grpo_client.backends.torch_forward import shared_logprobs
+from grpo_client.backends.torch_sampling import sample_groups
+from grpo_client.batch import Batch, Row
+from grpo_client.loss_inputs import Denominators
 from grpo_client.types import Prompt, Rollout, Sampling
-from tests.client.test_forward import plain_logprobs
+from tests.client.test_forward import plain_row
 from tests.client.tiny import tiny_model
 
 SAMPLING = Sampling(group_size=4, max_tokens=12, temperature=0.7, seed=3, step=5)
@@ -71,7 +77,7 @@ def test_logprobs_are_those_of_the_policy_at_the_sampling_temperature() -> None:
     model = tiny_model()
     for index, group in draw(PROMPTS).items():
         for one in group:
-            want = plain_logprobs(model, list(PROMPTS[index].token_ids), one.token_ids)
+            want = plain_row(model, list(PROMPTS[index].token_ids), one.token_ids)
             torch.testing.assert_close(torch.tensor(one.sampling_logprobs), want, atol=2e-5, rtol=2e-5)
 
 
@@ -82,6 +88,26 @@ def test_who_shares_the_batch_and_when_rows_leave_it_moves_no_token(monkeypatch:
     monkeypatch.setattr(torch_sampling, "_COMPACT_BELOW", 0.0)
     never_compacted = ids_of(draw(PROMPTS))
     assert together == alone == backwards == never_compacted
+
+
+@pytest.mark.parametrize(("rows", "compact_below"), [(4, 0.75), (9, 0.75), (8, 0.99)])
+def test_prompts_that_wait_for_a_place_get_the_same_completions(
+    rows: int, compact_below: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    want = ids_of(draw(PROMPTS))
+    monkeypatch.setattr(torch_sampling, "_COMPACT_BELOW", compact_below)
+    groups = draw(PROMPTS, replace(SAMPLING, rows=rows))
+    assert ids_of(groups) == want
+    for index, group in groups.items():
+        for one in group:
+            logprobs = plain_row(tiny_model(), list(PROMPTS[index].token_ids), one.token_ids)
+            torch.testing.assert_close(torch.tensor(one.sampling_logprobs), logprobs, atol=2e-5, rtol=2e-5)
+
+
+def test_room_grows_with_long_completions(monkeypatch: pytest.MonkeyPatch) -> None:
+    want = ids_of(draw(PROMPTS))
+    monkeypatch.setattr(torch_cache, "_ROOM", 1)
+    assert ids_of(draw(PROMPTS)) == want
 
 
 def test_the_noise_is_keyed_by_seed_step_prompt_and_completion() -> None:
@@ -111,7 +137,8 @@ def test_frequencies_follow_the_softmax(temperature: float) -> None:
     rng = np.random.default_rng(0)
     logits = torch.from_numpy(rng.normal(size=40)).float()
     draws = 60_000
-    tokens, logprobs = choose(logits.expand(draws, -1), torch.from_numpy(rng.random(draws)), temperature=temperature)
+    sampling = replace(SAMPLING, temperature=temperature)
+    tokens, logprobs, _ = choose(logits.expand(draws, -1), torch.from_numpy(rng.random(draws)), sampling)
     want = torch.softmax(logits.double() / temperature, -1) * draws
     got = torch.bincount(tokens, minlength=40)
     assert float(((got - want) ** 2 / want).sum()) < 83
@@ -121,5 +148,51 @@ def test_frequencies_follow_the_softmax(temperature: float) -> None:
 def test_a_token_of_no_probability_is_never_drawn() -> None:
     logits = torch.tensor([[-torch.inf, 0.0, -torch.inf, 0.0, -torch.inf]])
     uniform = torch.tensor([0.0, 0.25, 0.4999999, 0.5, 0.75, 1 - 2**-53], dtype=torch.float64)
-    tokens, _ = choose(logits.expand(6, -1), uniform, temperature=1.0)
+    tokens, _, _ = choose(logits.expand(6, -1), uniform, replace(SAMPLING, temperature=1.0))
     assert tokens.tolist() == [1, 1, 1, 3, 3, 3]
+
+
+NARROW = [{"top_k": 3}, {"top_p": 0.8}, {"min_p": 0.2}, {"top_k": 20, "top_p": 0.9, "min_p": 0.05}]
+
+
+@pytest.mark.parametrize("options", NARROW)
+def test_a_narrowed_draw_follows_the_renormalised_softmax_of_what_transformers_keeps(options: dict[str, Any]) -> None:
+    sampling = replace(SAMPLING, **options)
+    rng = np.random.default_rng(1)
+    logits, draws = torch.from_numpy(rng.normal(size=40) * 2).float(), 30_000
+    tokens, logprobs, kept = choose(logits.expand(draws, -1), torch.from_numpy(rng.random(draws)), sampling)
+    scores = logits[None] / sampling.temperature
+    for warper in (
+        TopKLogitsWarper(sampling.top_k) if sampling.top_k else None,
+        TopPLogitsWarper(sampling.top_p) if sampling.top_p < 1 else None,
+        MinPLogitsWarper(sampling.min_p) if sampling.min_p else None,
+    ):
+        scores = scores if warper is None else warper(torch.zeros(1, 1), scores)
+    assert kept is not None
+    assert torch.equal(kept[0], scores[0] > -torch.inf)
+    want = scores[0].softmax(-1)
+    torch.testing.assert_close(logprobs, want.log()[tokens], atol=1e-5, rtol=1e-5)
+    got = torch.bincount(tokens, minlength=40) / draws
+    torch.testing.assert_close(got, want, atol=0.015, rtol=0)
+
+
+@pytest.mark.parametrize("options", NARROW)
+def test_what_was_kept_travels_with_the_completion_and_gives_its_logprobs_again(options: dict[str, Any]) -> None:
+    model = tiny_model()
+    groups = draw(PROMPTS, replace(SAMPLING, **options))
+    for index, group in groups.items():
+        rows = [Row(0, g, one.token_ids, one.sampling_logprobs, one.kept, advantage=1.0) for g, one in enumerate(group)]
+        counts = Denominators.from_lengths([len(row.token_ids) for row in rows], max_completion_length=12)
+        batch = Batch([PROMPTS[index].token_ids], rows, counts)
+        logprobs, _ = shared_logprobs(model, batch, temperature=SAMPLING.temperature)
+        assert logprobs.isfinite().all()
+        for row, got in zip(rows, logprobs, strict=True):
+            assert row.kept is not None
+            assert all(token in ids for token, ids in zip(row.token_ids, row.kept, strict=True))
+            want = torch.tensor(row.sampling_logprobs)
+            torch.testing.assert_close(got[: len(want)], want, atol=2e-5, rtol=2e-5)
+
+
+def test_without_narrowing_nothing_is_kept_with_the_completion() -> None:
+    assert all(one.kept is None for group in draw(PROMPTS).values() for one in group)
+    assert kept_tokens(torch.randn(2, 9), SAMPLING).all()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import subprocess
 import sys
 import time
@@ -17,54 +16,11 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from grpo_client.config import TrainConfig
 from grpo_client.errors import ConfigError, RewardServiceError
 from grpo_client.train import train
 from tests.client.failing import edited, proxy
-from tests.client.tiny import save_tiny
+from tests.client.runs import Configure, read
 from tests.conftest import ROOT, Server
-
-
-@pytest.fixture(scope="session")
-def tiny(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return save_tiny(tmp_path_factory.mktemp("tiny"))
-
-
-@pytest.fixture
-def data(tmp_path: Path) -> Path:
-    file = tmp_path / "data.jsonl"
-    rows = [{"question": f"{n} + 1?", "answer": str(n + 1)} for n in range(9)]
-    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return file
-
-
-@pytest.fixture
-def configure(tiny: str, data: Path, tmp_path: Path, server: Server) -> Callable[..., TrainConfig]:
-    def make(**changes: object) -> TrainConfig:
-        settings: dict[str, object] = {
-            "model": tiny,
-            "data": str(data),
-            "eval_data": str(data),
-            "reward_url": server.url,
-            "suite": "r1@1",
-            "steps": 3,
-            "prompts_per_step": 3,
-            "group_size": 4,
-            "max_completion_length": 12,
-            "learning_rate": 1e-3,
-            "kl_coef": 0.1,
-            "eval_every": 2,
-            "eval_prompts": 5,
-            "eval_reward": "r1.int@1",
-            "output_dir": tmp_path / "run",
-        }
-        return TrainConfig.model_validate(settings | changes)
-
-    return make
-
-
-def read(file: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in file.read_text().splitlines()]
 
 
 def check_metrics_against_rollouts(folder: Path) -> None:
@@ -99,7 +55,7 @@ def check_metrics_against_rollouts(folder: Path) -> None:
         assert row["completions/clipped_ratio"] == pytest.approx(clipped)
 
 
-def test_a_run_writes_rows_rollouts_plot_and_model_that_agree(configure: Callable[..., TrainConfig]) -> None:
+def test_a_run_writes_rows_rollouts_plot_and_model_that_agree(configure: Configure) -> None:
     config = configure(save_every=2)
     folder = train(config)
     rows = read(folder / "metrics.jsonl")
@@ -121,7 +77,7 @@ def test_a_run_writes_rows_rollouts_plot_and_model_that_agree(configure: Callabl
     assert not list(folder.glob(".*"))
 
 
-def test_the_saved_model_reproduces_the_last_evaluation(configure: Callable[..., TrainConfig]) -> None:
+def test_the_saved_model_reproduces_the_last_evaluation(configure: Configure) -> None:
     folder = train(configure())
     model = AutoModelForCausalLM.from_pretrained(folder / "final", dtype=torch.float32)
     tokenizer = AutoTokenizer.from_pretrained(folder / "final")
@@ -135,7 +91,7 @@ def test_the_saved_model_reproduces_the_last_evaluation(configure: Callable[...,
         assert ids.tolist() == one["token_ids"]
 
 
-def test_the_same_run_twice_gives_the_same_numbers(configure: Callable[..., TrainConfig], tmp_path: Path) -> None:
+def test_the_same_run_twice_gives_the_same_numbers(configure: Configure, tmp_path: Path) -> None:
     def numbers(folder: Path) -> list[dict[str, Any]]:
         rows = read(folder / "metrics.jsonl")
         return [{k: v for k, v in row.items() if not k.startswith(("time/", "tok_per_s/", "peak"))} for row in rows]
@@ -145,13 +101,13 @@ def test_the_same_run_twice_gives_the_same_numbers(configure: Callable[..., Trai
     assert numbers(train(configure(output_dir=tmp_path / "c", seed=1))) != once
 
 
-def test_evaluation_changes_nothing_in_training(configure: Callable[..., TrainConfig], tmp_path: Path) -> None:
+def test_evaluation_changes_nothing_in_training(configure: Configure, tmp_path: Path) -> None:
     with_eval = train(configure(output_dir=tmp_path / "a"))
     without = train(configure(output_dir=tmp_path / "b", eval_every=0))
     assert read(with_eval / "rollouts.jsonl") == read(without / "rollouts.jsonl")
 
 
-def test_micro_batches_change_nothing_but_rounding(configure: Callable[..., TrainConfig], tmp_path: Path) -> None:
+def test_micro_batches_change_nothing_but_rounding(configure: Configure, tmp_path: Path) -> None:
     whole = read(train(configure(output_dir=tmp_path / "a")) / "metrics.jsonl")
     parts = read(train(configure(output_dir=tmp_path / "b", micro_batch_tokens=40)) / "metrics.jsonl")
     for one, other in zip(whole[1:], parts[1:], strict=True):
@@ -159,7 +115,7 @@ def test_micro_batches_change_nothing_but_rounding(configure: Callable[..., Trai
             assert other[key] == pytest.approx(one[key], rel=1e-3, abs=1e-6)
 
 
-def test_a_folder_that_holds_a_run_is_refused_and_overwritten_on_request(configure: Callable[..., TrainConfig]) -> None:
+def test_a_folder_that_holds_a_run_is_refused_and_overwritten_on_request(configure: Configure) -> None:
     folder = train(configure(steps=1))
     before = (folder / "metrics.jsonl").read_text()
     with pytest.raises(ConfigError, match="holds a run already"):
@@ -170,7 +126,7 @@ def test_a_folder_that_holds_a_run_is_refused_and_overwritten_on_request(configu
 
 
 def test_a_step_whose_completions_are_all_null_takes_no_update_and_is_counted(
-    configure: Callable[..., TrainConfig], server: Server, tiny: str
+    configure: Configure, server: Server, tiny: str
 ) -> None:
     def unscore(answer: dict[str, Any]) -> None:
         for group in answer["groups"]:
@@ -192,7 +148,7 @@ def test_a_step_whose_completions_are_all_null_takes_no_update_and_is_counted(
 
 
 def test_one_null_among_the_completions_is_masked_and_the_rest_learnt_from(
-    configure: Callable[..., TrainConfig], server: Server
+    configure: Configure, server: Server
 ) -> None:
     def unscore_first(answer: dict[str, Any]) -> None:
         for group in answer["groups"]:
@@ -207,7 +163,7 @@ def test_one_null_among_the_completions_is_masked_and_the_rest_learnt_from(
 
 
 def test_a_service_that_dies_mid_run_stops_it_with_the_path_of_what_was_saved(
-    configure: Callable[..., TrainConfig], start_server: Callable[..., Server]
+    configure: Configure, start_server: Callable[..., Server]
 ) -> None:
     server = start_server(workers=1)
     calls = itertools.count()
@@ -230,7 +186,7 @@ def test_a_service_that_dies_mid_run_stops_it_with_the_path_of_what_was_saved(
     assert 0 < len(steps) < 50
 
 
-def test_a_run_learns_what_pays(configure: Callable[..., TrainConfig]) -> None:
+def test_a_run_learns_what_pays(configure: Configure) -> None:
     """A tiny random model learns to write digits: the reward rises clearly in 25 steps."""
     config = configure(
         suite=None, reward=("r1.int@1",), steps=25, eval_every=0, kl_coef=0, learning_rate=0.01, group_size=16,
@@ -313,7 +269,7 @@ def test_an_interrupted_run_saves_and_exits_130(signal_name: str, server: Server
     )
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline and not (
-        (folder / "metrics.jsonl").exists() and len(read(folder / "metrics.jsonl")) > 3
+        (folder / "metrics.jsonl").exists() and (folder / "metrics.jsonl").read_text().count("\n") > 3
     ):
         time.sleep(0.1)
     process.send_signal(getattr(signal, signal_name))
@@ -325,6 +281,6 @@ def test_an_interrupted_run_saves_and_exits_130(signal_name: str, server: Server
     AutoModelForCausalLM.from_pretrained(saved)
 
 
-def test_the_client_leaves_no_connection_open(configure: Callable[..., TrainConfig], server: Server) -> None:
+def test_the_client_leaves_no_connection_open(configure: Configure, server: Server) -> None:
     train(configure(steps=1, eval_every=0))
     assert httpx.get(server.url + "/v1/health/live").status_code == 200

@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-from transformers import AutoModelForCausalLM, LlamaConfig, PreTrainedModel, PreTrainedTokenizerFast
+from transformers import (
+    AutoModelForCausalLM,
+    Gemma3TextConfig,
+    LlamaConfig,
+    MistralConfig,
+    PreTrainedConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerFast,
+    Qwen2Config,
+    Qwen3Config,
+    Qwen3MoeConfig,
+)
 
 TEMPLATE = (
     "{% for m in messages %}<|{{ m['role'] }}|>{{ m['content'] }}<|end|>{% endfor %}"
@@ -26,22 +39,37 @@ def tiny_tokenizer() -> PreTrainedTokenizerFast:
     return fast
 
 
+SMALL: dict[str, Any] = {
+    "vocab_size": 260,
+    "hidden_size": 32,
+    "intermediate_size": 64,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 512,
+    "initializer_range": 0.3,
+    "tie_word_embeddings": True,
+    "eos_token_id": 256,
+    "pad_token_id": 256,
+    "bos_token_id": None,
+}
+
+
 def tiny_config(**changes: object) -> LlamaConfig:
-    settings: dict[str, object] = {
-        "vocab_size": 260,
-        "hidden_size": 32,
-        "intermediate_size": 64,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 4,
-        "num_key_value_heads": 2,
-        "max_position_embeddings": 512,
-        "initializer_range": 0.3,
-        "tie_word_embeddings": True,
-        "eos_token_id": 256,
-        "pad_token_id": 256,
-        "bos_token_id": None,
-    }
-    return LlamaConfig(**(settings | changes))
+    return LlamaConfig(**(SMALL | changes))
+
+
+_WINDOW = {"sliding_window": 6, "layer_types": ["sliding_attention", "full_attention"]}
+ARCHITECTURES: dict[str, Callable[[], PreTrainedConfig]] = {
+    "llama": tiny_config,
+    "qwen2": lambda: Qwen2Config(**SMALL),
+    "qwen3": lambda: Qwen3Config(**SMALL, head_dim=16),
+    "gemma3": lambda: Gemma3TextConfig(**SMALL, **_WINDOW, head_dim=8, query_pre_attn_scalar=8),
+    "mistral": lambda: MistralConfig(**SMALL, sliding_window=6, head_dim=8),
+    "qwen3_moe": lambda: Qwen3MoeConfig(
+        **SMALL, head_dim=8, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=32
+    ),
+}
 
 
 def tiny_model(config: object = None, seed: int = 0) -> PreTrainedModel:

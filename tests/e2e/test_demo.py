@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.model]
 
 
 def read(file: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in file.read_text().splitlines()]
+    return [json.loads(line) for line in file.read_text().rstrip("\n").split("\n")]
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2])

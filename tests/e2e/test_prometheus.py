@@ -64,7 +64,7 @@ def test_prometheus_answers_for_the_rewards_of_a_run(
         cwd=ROOT,
         check=True,
     )
-    rollouts = [json.loads(line) for line in (tmp_path / "run/rollouts.jsonl").read_text().splitlines()]
+    rollouts = [json.loads(line) for line in (tmp_path / "run/rollouts.jsonl").read_text().rstrip("\n").split("\n")]
     wanted = sum(one["scores"]["r1.accuracy@1"] for one in rollouts)
     queries = {
         'hallmark_items_total{reward="r1.accuracy@1",status="scored"}': len(rollouts),

@@ -1,0 +1,118 @@
+"""What is trained, against which reference: all weights and a frozen copy, or a LoRA adapter and the bare model.
+
+A continued adapter is its own reference: a second, frozen adapter with the same weights, as `kl` must begin at 0.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import PreTrainedModel
+
+from grpo_client.backends.torch_matmul import use_onednn
+from grpo_client.backends.torch_models import load_model
+from grpo_client.config import TrainConfig
+from grpo_client.errors import ConfigError
+
+_FROZEN = "reference"
+
+
+@dataclass(frozen=True)
+class Trained:
+    """The policy, what saves it, and the reference: entering `reference` gives the model to run."""
+
+    policy: PreTrainedModel
+    save: Callable[[Path], None]
+    reference: Callable[[], AbstractContextManager[PreTrainedModel]]
+    note: str | None = None
+
+
+def prepare_training(model: PreTrainedModel, config: TrainConfig, *, device: str) -> Trained:
+    """Attach an adapter where one is asked for, and keep a reference where a KL needs one. Raises ConfigError."""
+    if config.lora_rank or config.adapter is not None:
+        return _with_adapter(model, config, device=device)
+    return Trained(model, model.save_pretrained, _frozen_reference(model, config, device=device))
+
+
+def _frozen_reference(
+    model: PreTrainedModel, config: TrainConfig, *, device: str
+) -> Callable[[], AbstractContextManager[PreTrainedModel]]:
+    if not config.kl_coef:
+        return _no_reference
+    if config.ref_model is None:
+        reference = copy.deepcopy(model)
+    else:
+        reference = load_model(config.ref_model, device=device).model
+        ours, theirs = (one.get_output_embeddings().weight.shape[0] for one in (model, reference))
+        if ours != theirs:
+            raise ConfigError(
+                f"--ref-model {config.ref_model} has {theirs} tokens and --model {ours}; they must share a tokenizer"
+            )
+    reference.requires_grad_(False)
+    use_onednn(reference)
+    return lambda: contextlib.nullcontext(reference)
+
+
+def _no_reference() -> AbstractContextManager[PreTrainedModel]:
+    raise AssertionError("a reference is kept only when kl_coef > 0")
+
+
+def _with_adapter(model: PreTrainedModel, config: TrainConfig, *, device: str) -> Trained:
+    try:
+        from peft import LoraConfig, PeftModel, get_peft_model
+    except ImportError as error:
+        raise ConfigError(f"adapters need peft ({error}): pip install peft") from error
+    adapted: Any
+    try:
+        if config.adapter is None:
+            wanted = LoraConfig(
+                r=config.lora_rank,
+                lora_alpha=config.lora_alpha,  # type: ignore[arg-type]  # a float does; peft says int
+                target_modules=list(config.lora_targets) or "all-linear",
+                task_type="CAUSAL_LM",
+            )
+            adapted = get_peft_model(model, wanted)
+        else:
+            adapted = PeftModel.from_pretrained(model, str(config.adapter), is_trainable=True)
+            if config.kl_coef and config.ref_model is None:
+                adapted.load_adapter(str(config.adapter), adapter_name=_FROZEN, is_trainable=False)
+    except (ValueError, OSError) as error:
+        raise ConfigError(f"cannot attach the adapter: {str(error).splitlines()[0]}") from error
+    adapted.eval()  # dropout is off in sampling and in every pass of training alike
+    policy: PreTrainedModel = adapted.get_base_model()
+
+    @contextlib.contextmanager
+    def frozen_adapter() -> Any:
+        adapted.set_adapter(_FROZEN)
+        try:
+            yield policy
+        finally:
+            adapted.set_adapter("default")
+
+    @contextlib.contextmanager
+    def without_adapter() -> Any:
+        with adapted.disable_adapter():
+            yield policy
+
+    reference: Any = without_adapter if config.adapter is None else frozen_adapter
+    if config.ref_model is not None:
+        reference = _frozen_reference(policy, config, device=device)
+    trained, total = adapted.get_nb_trainable_parameters()
+    return Trained(
+        policy,
+        lambda path: adapted.save_pretrained(str(path), selected_adapters=["default"]),
+        reference,
+        note=f"training an adapter: {trained:,} of {total:,} weights",
+    )
+
+
+def trainable(model: PreTrainedModel) -> list[torch.nn.Parameter]:
+    """The weights that learn."""
+    return [one for one in model.parameters() if one.requires_grad]
