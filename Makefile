@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check e2e serve bench bench-verify cases contract clean
+.PHONY: help demo test check e2e serve bench bench-verify bench-trainer cases contract clean
 
 help: ## Show this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -40,6 +40,9 @@ bench: $(READY) ## Print what a scoring call costs over HTTP, beside an endpoint
 bench-verify: $(READY) ## Print verification over HTTP beside a naive loop, process pools and hostile input
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt pebble loky
 	$(BIN)/python -m tests.benchmarks.verify
+
+bench-trainer: $(READY) ## Print this trainer beside TRL's on the same work (needs half an hour)
+	$(BIN)/python -m tests.benchmarks.trainer
 
 cases: $(READY) ## Print how math.equal@2 fares on the published verification cases, beside math-verify
 	$(BIN)/python -m tests.benchmarks.cases
