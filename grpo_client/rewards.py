@@ -130,10 +130,17 @@ class RewardClient:
         answer = self._call("POST", v1.SCORE_PATH, request.model_dump_json(exclude_unset=True, exclude_none=True))
         try:
             scored = v1.ScoreResponse.model_validate(answer)
+            self._check_digests(scored, manifest)
             _check(scored, manifest, groups)
         except (ValidationError, ValueError) as error:
             raise RewardServiceError(f"{self.url} broke the contract: {error}") from error
         return scored.groups
+
+    def _check_digests(self, answer: v1.ScoreResponse, manifest: Manifest) -> None:
+        """Raise ValueError for a digest that is neither the one asked for nor a later release of the same numbers."""
+        for served, asked in zip(answer.rewards, manifest.rewards, strict=True):
+            if served.digest != asked.digest and asked.digest not in self.reward(served.id).history:
+                raise ValueError(f"asked for {asked.id} with digest {asked.digest}, scored with {served.digest}")
 
     # ---- calls ----------------------------------------------------------------------------------------------
 
@@ -181,8 +188,8 @@ class RewardClient:
 
 def _check(answer: v1.ScoreResponse, manifest: Manifest, groups: Sequence[v1.Group]) -> None:
     """Raise ValueError when an answer does not fit its question."""
-    served = [(reward.name, reward.digest) for reward in answer.rewards]
-    asked = [(spec.name or spec.id, spec.digest) for spec in manifest.rewards]
+    served = [(reward.name, reward.id) for reward in answer.rewards]
+    asked = [(spec.name or spec.id, spec.id) for spec in manifest.rewards]
     if served != asked:
         raise ValueError(f"asked for {asked}, scored with {served}")
     if [group.id for group in answer.groups] != [group.id for group in groups]:

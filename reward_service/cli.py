@@ -17,6 +17,7 @@ from reward_service import __version__
 from reward_service.aliases import StoreError
 from reward_service.cli_suites import add_aliases, add_suites
 from reward_service.locks import LOCKS, LockError, build, how_to_build, python_of
+from reward_service.same_numbers import differences
 from reward_service.served import OWN_REWARDS
 from reward_service.settings import Settings
 from reward_service.suites import SuiteError
@@ -53,6 +54,13 @@ def _parser() -> argparse.ArgumentParser:
     release = commands.add_parser("release", help="record a reward of this source tree as released")
     release.add_argument("id", help="such as math.equal@2")
     release.add_argument("--rewards-module", help="a module or .py file with rewards of your own")
+    release.add_argument(
+        "--same-numbers",
+        action="store_true",
+        help="of a released reward whose source moved for speed or safety: proven against --against on --vectors",
+    )
+    release.add_argument("--vectors", type=Path, help="JSONL of its golden vectors (tests/golden/ID.jsonl)")
+    release.add_argument("--against", default="HEAD", help="the commit to compare with (HEAD)")
     release.set_defaults(run=_release)
     compare = commands.add_parser(
         "compare", help="list the completions that two rewards of a running service judge differently"
@@ -137,13 +145,24 @@ def _openapi(arguments: argparse.Namespace) -> int:
 def _release(arguments: argparse.Namespace) -> int:
     loaded = _load(arguments.rewards_module)
     reward_id, catalogue = arguments.id, loaded.catalogue
+    if arguments.same_numbers and arguments.vectors is None:
+        print("--same-numbers is proven on vectors: name them with --vectors", file=sys.stderr)
+        return 2
     if reward_id not in catalogue:
         print(f"no reward has the id {reward_id}; `reward-service rewards` lists all", file=sys.stderr)
         return 2
     file = released_file(catalogue[reward_id].function.__module__)
-    if reward_id in read_released(file):
-        print(f"{reward_id} is released already, and a released version never changes: add a version", file=sys.stderr)
+    if reward_id in read_released(file) and not arguments.same_numbers:
+        print(f"{reward_id} is released already, and a released version never moves: add a version", file=sys.stderr)
         return 2
+    if arguments.same_numbers:
+        differing = differences(
+            reward_id, arguments.vectors, against=arguments.against, plugin=arguments.rewards_module
+        )
+        print("\n".join(differing))
+        if differing:
+            print(f"{reward_id} does not pay what it paid: add a version", file=sys.stderr)
+            return 1
     today = datetime.datetime.now(datetime.UTC).date().isoformat()
     digest = record_release(file, catalogue, reward_id, date=today)
     print(f"released {reward_id} {digest} in {file}")

@@ -57,7 +57,7 @@ def resolve(spec: v1.RewardSpec, lookup: RewardLookup, *, path: Sequence[str | i
     info = lookup.rewards.get(spec.id)
     if info is None:
         raise unknown("reward", spec.id, lookup.rewards)
-    if spec.digest is not None and spec.digest != info.digest:
+    if spec.digest is not None and spec.digest not in {info.digest, *info.history}:
         raise ProblemError(409, f"{info.id} is served with digest {info.digest}, which is not the one asked for")
     wrong = wrong_params(info.id, schema=info.params, params=spec.params)
     if wrong is not None:

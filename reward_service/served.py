@@ -178,4 +178,8 @@ def _has_moved(one: Mapping[str, Any]) -> bool:
 
 
 def _info(one: Mapping[str, Any]) -> v1.RewardInfo:
-    return v1.RewardInfo.model_validate({**one, "status": "draft" if one["released"] is None else "released"})
+    released = one["released"]
+    history = [digest for digest in (released or {}).get("digests", []) if digest != one["digest"]]
+    return v1.RewardInfo.model_validate(
+        {**one, "history": history, "status": "draft" if released is None else "released"}
+    )

@@ -30,7 +30,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Run vectors and exit with 1 when one differs."""
     parser = argparse.ArgumentParser("hallmark-rewards-test", description=__doc__)
     parser.add_argument("id", help="the reward, such as mine.quiet@1")
-    parser.add_argument("vectors", type=Path, help="a JSONL file")
+    parser.add_argument("vectors", type=Path, help="a JSONL file; - for standard input")
+    parser.add_argument("--outcomes", action="store_true", help="print what is paid as JSON, and judge nothing")
     parser.add_argument("--rewards-module", help="a module or .py file with rewards of your own")
     arguments = parser.parse_args(argv)
     logging.disable(logging.CRITICAL)
@@ -39,25 +40,40 @@ def main(argv: Sequence[str] | None = None) -> None:
         sys.exit(f"{module}: {error}")
     if arguments.id not in loaded.catalogue:
         sys.exit(f"no reward has the id {arguments.id}; `reward-service rewards` lists all")
-    lines = [json.loads(line) for line in arguments.vectors.read_text(encoding="utf-8").split("\n") if line.strip()]
+    lines = read_vectors(arguments.vectors)
+    if arguments.outcomes:
+        outcomes = (outcomes_of(loaded.catalogue, arguments.id, line) for line in lines)
+        print(json.dumps([[[one.value, one.status] for one in some] for some in outcomes]))
+        return
     faults = list(check(loaded.catalogue, arguments.id, lines))
     print("\n".join([*faults, f"{arguments.id}: {len(lines)} vectors, {len(faults)} differ"]))
     sys.exit(1 if faults else 0)
 
 
+def read_vectors(file: Path) -> list[dict[str, Any]]:
+    """The vectors of a JSONL file, or of standard input for `-`."""
+    text = sys.stdin.read() if str(file) == "-" else file.read_text(encoding="utf-8")
+    return [json.loads(line) for line in text.split("\n") if line.strip()]
+
+
 def check(catalogue: Catalogue, reward_id: str, lines: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """A sentence for each vector that a reward does not pay as written."""
-    reward = catalogue[reward_id]
     for number, line in enumerate(lines, start=1):
         name = line.get("id", f"line {number}")
+        outcomes = outcomes_of(catalogue, reward_id, line)
         if "items" in line:
-            outcomes = _group_outcomes(catalogue, reward, line)
             wanted = list(zip(line["values"], line.get("statuses", [None] * len(outcomes)), strict=True))
         else:
-            outcomes, wanted = [_outcome(reward, line)], [(line["value"], line.get("status"))]
+            wanted = [(line["value"], line.get("status"))]
         for outcome, (value, status) in zip(outcomes, wanted, strict=True):
             if not _agrees(outcome, value, status):
                 yield f"{name}: wanted {value} ({status or 'any status'}), got {outcome.value} ({outcome.status})"
+
+
+def outcomes_of(catalogue: Catalogue, reward_id: str, line: Mapping[str, Any]) -> list[Outcome]:
+    """What a reward pays for a vector: one outcome, or of a group one an item."""
+    reward = catalogue[reward_id]
+    return _group_outcomes(catalogue, reward, line) if "items" in line else [_outcome(reward, line)]
 
 
 def _agrees(outcome: Outcome, value: float | None, status: str | None) -> bool:

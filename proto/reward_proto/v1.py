@@ -286,6 +286,9 @@ class RewardInfo(_Answer):
     needs: list[str]
     uses: list[str]
     digest: str
+    history: list[str] = Field(
+        default_factory=list, description="earlier digests of the same numbers, oldest first: releases for speed or safety"
+    )
     lock: dict[str, str] = Field(description="package versions that can move the numbers; empty when none can")
     status: Literal["released", "draft"]
     deprecated: bool

@@ -73,9 +73,11 @@ def released_definitions(file: Path) -> dict[str, str]:
 
 
 def record_release(file: Path, catalogue: Catalogue, reward_id: str, *, date: str) -> str:
-    """Write down that a reward is released as it is now. Returns its digest."""
+    """Write down that a reward is released as it is now, beside earlier digests of it. Returns its digest."""
     record, digest, lock = _record(file), catalogue.digest(reward_id), catalogue[reward_id].lock
-    record["rewards"][reward_id] = {"digests": [digest], "lock": lock.name if lock else None, "released": date}
+    entry: dict[str, Any] = {"digests": [], "lock": lock.name if lock else None, "released": date}
+    entry = record["rewards"].setdefault(reward_id, entry)
+    entry["digests"] = [one for one in entry["digests"] if one != digest] + [digest]
     record["definitions"] |= {name: content[:16] for name, content in catalogue.closure(reward_id).items()}
     record["definitions"] = dict(sorted(record["definitions"].items()))
     file.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
