@@ -22,8 +22,20 @@ FEW_SHOT = ROOT / "grpo_client" / "examples" / "addition_few_shot.jsonl"
 OPTIONS = [
     *("--model", "smollm2", "--data", "addition", "--few-shot", str(FEW_SHOT)),
     *("--reward", "r1.accuracy@1", "--reward", "r1.soft_format@1"),
-    *("--prompts-per-step", "4", "--group-size", "8", "--max-completion-length", "24"),
-    *("--steps", "32", "--learning-rate", "1e-5", "--eval-every", "8", "--output-dir", str(OUTPUT), "--overwrite"),
+    *("--prompts-per-step", "6", "--group-size", "8", "--max-completion-length", "24"),
+    *(
+        "--steps",
+        "36",
+        "--learning-rate",
+        "1e-5",
+        "--lr-schedule",
+        "linear",
+        "--eval-every",
+        "9",
+        "--output-dir",
+        str(OUTPUT),
+        "--overwrite",
+    ),
 ]
 
 

@@ -17,7 +17,7 @@ import reward_service
 _SOURCES = ("reward_service", "proto")
 
 
-def differences(reward_id: str, vectors: Path, *, against: str, plugin: str | None) -> list[str]:
+def differences(reward_id: str, vectors: Path, *, against: str) -> list[str]:
     """A sentence for each vector or variant that is paid differently now than at the commit `against`.
 
     Raises CalledProcessError when git does not know the commit, or a side cannot run.
@@ -29,8 +29,8 @@ def differences(reward_id: str, vectors: Path, *, against: str, plugin: str | No
     with tempfile.TemporaryDirectory() as folder:
         with tarfile.open(fileobj=BytesIO(archive)) as tar:
             tar.extractall(folder, filter="data")
-        then = _outcomes(Path(folder), reward_id, cases, plugin)
-    now = _outcomes(root, reward_id, cases, plugin)
+        then = _outcomes(Path(folder), reward_id, cases)
+    now = _outcomes(root, reward_id, cases)
     return [
         f"{case.get('id', 'a vector')}: {before} at {against}, {after} now"
         for case, before, after in zip(cases, then, now, strict=True)
@@ -48,11 +48,11 @@ def variants(line: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
             yield {**line, "id": f"{line.get('id', '')} (variant {n + 1})", "completion": one}
 
 
-def _outcomes(root: Path, reward_id: str, cases: Sequence[Mapping[str, Any]], plugin: str | None) -> list[Any]:
+def _outcomes(root: Path, reward_id: str, cases: Sequence[Mapping[str, Any]]) -> list[Any]:
     command = [sys.executable, "-P", "-m", "reward_service.vectors", reward_id, "-", "--outcomes"]
     path = {"PYTHONPATH": f"{root}:{root / 'proto'}", "PYTHONHASHSEED": "0"}
     result = subprocess.run(
-        [*command, *(["--rewards-module", plugin] if plugin else [])],
+        command,
         input="\n".join(json.dumps(case) for case in cases),
         env=path,
         check=True,

@@ -287,7 +287,8 @@ class RewardInfo(_Answer):
     uses: list[str]
     digest: str
     history: list[str] = Field(
-        default_factory=list, description="earlier digests of the same numbers, oldest first: releases for speed or safety"
+        default_factory=list,
+        description="earlier digests of the same numbers, oldest first: releases for speed or safety",
     )
     lock: dict[str, str] = Field(description="package versions that can move the numbers; empty when none can")
     status: Literal["released", "draft"]

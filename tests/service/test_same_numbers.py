@@ -25,7 +25,7 @@ def released_again(plugin: Path, vectors: Path) -> subprocess.CompletedProcess[s
 
 def test_nothing_of_ours_pays_differently_than_at_the_last_commit() -> None:
     vectors = ROOT / "tests" / "golden" / "r1.count_xml@1.jsonl"
-    assert differences("r1.count_xml@1", vectors, against="HEAD", plugin=None) == []
+    assert differences("r1.count_xml@1", vectors, against="HEAD") == []
 
 
 def test_a_faster_source_joins_the_history_and_earlier_digests_are_accepted(
