@@ -23,19 +23,8 @@ OPTIONS = [
     *("--model", "smollm2", "--data", "addition", "--few-shot", str(FEW_SHOT)),
     *("--reward", "r1.accuracy@1", "--reward", "r1.soft_format@1"),
     *("--prompts-per-step", "6", "--group-size", "8", "--max-completion-length", "24"),
-    *(
-        "--steps",
-        "36",
-        "--learning-rate",
-        "1e-5",
-        "--lr-schedule",
-        "linear",
-        "--eval-every",
-        "9",
-        "--output-dir",
-        str(OUTPUT),
-        "--overwrite",
-    ),
+    *("--steps", "36", "--learning-rate", "1e-5", "--lr-schedule", "linear", "--eval-every", "9"),
+    *("--output-dir", str(OUTPUT), "--overwrite"),
 ]
 
 

@@ -20,8 +20,8 @@ from reward_service.locks import LOCKS, LockError, build, how_to_build, python_o
 from reward_service.same_numbers import differences
 from reward_service.served import OWN_REWARDS
 from reward_service.settings import Settings
-from reward_service.vectors import check, read_vectors
 from reward_service.suites import SuiteError
+from reward_service.vectors import check, read_vectors
 from reward_service.worker.catalogue import Reward
 from reward_service.worker.modules import Loaded, load, read_released, record_release, released_file
 
