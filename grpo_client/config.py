@@ -61,6 +61,10 @@ class TrainConfig(BaseModel):
         default=(),
         description="A reward, ID or ID=WEIGHT, such as r1.accuracy@1=2; repeat for several. Instead of a suite.",
     )
+    follow: bool = Field(
+        default=False,
+        description="Take up moves of the suite's alias at the next step, instead of resolving it once at the start.",
+    )
     eval_reward: str = Field(
         default="math.equal@1", description="The reward whose top value means `right` in evaluation."
     )
@@ -201,6 +205,10 @@ class TrainConfig(BaseModel):
 
     @model_validator(mode="after")
     def _fits_together(self) -> TrainConfig:
+        if self.follow and (self.suite is None or self.advantages == "gdpo"):
+            raise ValueError(
+                "--follow is for the alias of a suite, and not with --advantages gdpo, whose weights move"
+            )
         if (self.suite is None) == (not self.reward):
             raise ValueError(
                 "name the rewards: either --suite NAME@VERSION or --reward ID@VERSION[=WEIGHT] (repeatable)"

@@ -68,9 +68,10 @@ def finite(value: float) -> float | None:
 
 
 def time_metrics(rollouts: Rollouts, clock: Stopwatch) -> Row:
-    """Seconds of the step (evaluation apart) and sampled tokens a second."""
+    """Seconds of the step (evaluation apart), sampled tokens a second, and the suite that scored the step."""
     tokens = sum(len(rollout.token_ids) for group in rollouts.groups for rollout in group.rollouts)
     return {
+        "reward/suite": rollouts.suite,
         "time/step": clock.laps["rollout"] + clock.laps["update"],
         "time/rollout": rollouts.sampling_seconds,
         "time/reward_wait": rollouts.waiting_seconds,

@@ -25,12 +25,14 @@ class Rollouts:
     groups: list[Group]
     sampling_seconds: float
     waiting_seconds: float  # for the last scores, after the last token
+    suite: str | None = None  # the version that scored them; None for rewards named one by one
 
     def __add__(self, other: Rollouts) -> Rollouts:
         return Rollouts(
             self.groups + other.groups,
             self.sampling_seconds + other.sampling_seconds,
             self.waiting_seconds + other.waiting_seconds,
+            self.suite,
         )
 
 
@@ -61,7 +63,7 @@ class Sampler:
         for place, prompt in enumerate(prompts):
             rollouts, texts, scores = pending[place]
             groups.append(Group(prompt, rollouts, texts, scores.result()))
-        return Rollouts(groups, sampled - started, time.perf_counter() - sampled)
+        return Rollouts(groups, sampled - started, time.perf_counter() - sampled, manifest.suite)
 
     def resampled(
         self,

@@ -104,7 +104,7 @@ def prepare(
                 evaluator=Evaluator(config, sampler, eval_prompts, eval_manifest),
                 monitor=monitor,
                 stream=stream,
-                collect=_collect(config, sampler, manifest, stream),
+                collect=_collect(config, sampler, _manifests(config, rewards, manifest, monitor.say), stream),
                 advantages=_advantages(config, backend, manifest),
                 batches=_batches(config, backend, every_row=loss is not None),
                 learning_rate=make_schedule(
@@ -129,12 +129,29 @@ def _sampling(config: TrainConfig, *, step: int) -> Sampling:
     )
 
 
-def _collect(config: TrainConfig, sampler: Sampler, manifest: Manifest, stream: Iterator[list[Prompt]]) -> Collect:
-    sample = partial(sampler.rollouts, manifest=manifest, phase="train")
+def _collect(
+    config: TrainConfig, sampler: Sampler, manifests: Iterator[Manifest], stream: Iterator[list[Prompt]]
+) -> Collect:
+    sample = partial(sampler.rollouts, phase="train")
     if config.dynamic_sampling == "resample":
         spare = itertools.chain.from_iterable(stream)
-        sample = partial(sampler.resampled, manifest=manifest, phase="train", spare=spare, rounds=config.max_resample)
-    return lambda prompts, step: sample(prompts, _sampling(config, step=step))
+        sample = partial(sampler.resampled, phase="train", spare=spare, rounds=config.max_resample)
+    return lambda prompts, step: sample(prompts, _sampling(config, step=step), manifest=next(manifests))
+
+
+def _manifests(
+    config: TrainConfig, rewards: RewardClient, first: Manifest, say: Callable[[str], None]
+) -> Iterator[Manifest]:
+    """The rewards of each step: those of the start, or, following, those that the alias names as the step begins."""
+    if not config.follow:
+        yield from itertools.repeat(first)
+    current = first
+    while True:
+        now = rewards.resolve(suite=config.suite, rewards=[])
+        if now.suite != current.suite:
+            say(f"{config.suite} has moved from {current.suite} to {now.suite}")
+        current = now
+        yield current
 
 
 def _advantages(config: TrainConfig, backend: Backend, manifest: Manifest) -> Compare:

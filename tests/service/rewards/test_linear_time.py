@@ -12,10 +12,8 @@ from tests.service.rewards.samples import HOSTILE, hostile
 from tests.service.rewards.test_golden import REWARDS
 
 SMALL, BIG = 2**16, 2**20
-# math.equal@1 hands the whole text to math-verify, whose time the worker's clock bounds; its digest is released.
-NOT_LINEAR = {"math.equal@1"}
 GOLD_OF = {"choice": "A", "open_r1": "$72$", "math_verify": "72"}
-IDS = sorted(reward.id for reward in REWARDS.values() if "group" not in reward.needs and reward.id not in NOT_LINEAR)
+IDS = sorted(reward.id for reward in REWARDS.values() if "group" not in reward.needs)
 # A reward that asks a library or the engine is slow enough to take every sixth text, each another sixth.
 THOROUGH = {"trl.accuracy@1", "r1.accuracy@2"}
 
