@@ -206,9 +206,7 @@ class TrainConfig(BaseModel):
     @model_validator(mode="after")
     def _fits_together(self) -> TrainConfig:
         if self.follow and (self.suite is None or self.advantages == "gdpo"):
-            raise ValueError(
-                "--follow is for the alias of a suite, and not with --advantages gdpo, whose weights move"
-            )
+            raise ValueError("--follow is for the alias of a suite, and not with --advantages gdpo, whose weights move")
         if (self.suite is None) == (not self.reward):
             raise ValueError(
                 "name the rewards: either --suite NAME@VERSION or --reward ID@VERSION[=WEIGHT] (repeatable)"
