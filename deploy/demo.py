@@ -23,7 +23,7 @@ OPTIONS = [
     *("--model", "smollm2", "--data", "addition", "--few-shot", str(FEW_SHOT)),
     *("--reward", "r1.accuracy@1", "--reward", "r1.soft_format@1"),
     *("--prompts-per-step", "6", "--group-size", "8", "--max-completion-length", "24"),
-    *("--steps", "36", "--learning-rate", "1e-5", "--lr-schedule", "linear", "--eval-every", "9"),
+    *("--steps", "24", "--learning-rate", "1.2e-5", "--lr-schedule", "linear", "--eval-every", "6"),
     *("--output-dir", str(OUTPUT), "--overwrite"),
 ]
 
