@@ -23,9 +23,9 @@ HANGS = (
 
 
 def _timed(gold: str, completion: str) -> tuple[bool | str, float]:
-    began = time.perf_counter()
+    began = time.process_time()
     result = verdict(gold, completion)
-    return result, time.perf_counter() - began
+    return result, time.process_time() - began
 
 
 @pytest.mark.skipif(not HANGS and not os.environ.get("CI"), reason="the shared cases are absent")
