@@ -15,10 +15,14 @@ from pathlib import Path
 
 import httpx
 import pytest
+from hypothesis import settings
 
 ROOT = Path(__file__).parents[1]
 SHARED = ROOT.parent / "shared"
 IN_CI = bool(os.environ.get("CI"))
+# A busy machine is no fault of a property; CI judges a change by the same examples each time.
+settings.register_profile("suite", deadline=None, derandomize=IN_CI)
+settings.load_profile("suite")
 
 
 def missing(what: str) -> None:
@@ -45,8 +49,8 @@ def free_port() -> int:
 class Server:
     """A service in a process of its own."""
 
-    def __init__(self, log: Path, **settings: object) -> None:
-        self.port = free_port()
+    def __init__(self, log: Path, *, port: int | None = None, **settings: object) -> None:
+        self.port = port or free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.log = log
         environment = os.environ | {f"REWARD_{name.upper()}": str(value) for name, value in settings.items()}

@@ -77,4 +77,4 @@ def test_each_case_ends_within_its_clock_and_harms_nobody(
         assert quick >= 30
     started = time.monotonic()
     assert server.score([rule], "17", [r"\boxed{17}"])["totals"] == [1.0]
-    assert time.monotonic() - started < 0.5
+    assert time.monotonic() - started < 2

@@ -32,6 +32,14 @@ def metric(server: Server, name: str) -> float:
     return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith(name))
 
 
+def until(what: Callable[[], bool], within: float = 20.0) -> bool:
+    """Whether it becomes true in time."""
+    deadline = time.monotonic() + within
+    while not (done := what()) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return done
+
+
 def gone(processes: list[psutil.Process], within: float = 5.0) -> bool:
     _, alive = psutil.wait_procs(processes, timeout=within)
     return not [one for one in alive if one.status() != psutil.STATUS_ZOMBIE]
@@ -41,7 +49,7 @@ def test_a_hung_item_is_timeout_and_its_neighbours_get_their_right_value(server:
     completions = [r"\boxed{5}", TOWER, r"\boxed{6}", r"\boxed{\frac{10}{2}}", "no idea"]
     started = time.monotonic()
     group = server.score(["math.equal@1", "r1.int@1"], "5", completions)
-    assert time.monotonic() - started < 2.0 + 1.0
+    assert time.monotonic() - started < 2.0 + 3.0  # the clock counts CPU time: beside other work, the wall shows more
     assert group["scores"]["math.equal@1"] == [1.0, None, 0.0, 1.0, 0.0]
     assert group["statuses"]["math.equal@1"] == ["scored", "timeout", "scored", "scored", "no_answer"]
     assert group["scores"]["r1.int@1"] == [0.0] * 5  # of the hung completion too: the clock is of one reward on it
@@ -63,12 +71,12 @@ def test_neighbours_of_a_hung_item_do_not_wait_for_it(start_server: Start) -> No
     time.sleep(0.3)
     ask("quick", [r"\boxed{5}"])
     slow.join()
-    assert answers["quick"] - started < 1.5 < answers["slow"] - started
+    assert answers["quick"] - started < 3 <= answers["slow"] - started
 
 
 def test_workers_killed_from_outside_cost_nothing(start_server: Start) -> None:
     server = start_server(workers=2)
-    completions: list[object] = [rf"\boxed{{\frac{{{n}}}{{7}} + x}}" for n in range(300)]
+    completions: list[object] = [rf"\boxed{{\frac{{{n}}}{{7}} + x}}" for n in range(1000)]
     answer: dict[str, object] = {}
     asking = threading.Thread(
         target=lambda: answer.update(server.score(["math.equal@1"], r"\frac{3}{7}+x", completions))
@@ -76,12 +84,13 @@ def test_workers_killed_from_outside_cost_nothing(start_server: Start) -> None:
     before = workers_of(server)
     asking.start()
     time.sleep(0.25)
+    assert asking.is_alive(), "answered before anything was killed: ask for more"
     for worker in before:
         worker.kill()
     asking.join()
-    assert answer["totals"] == [float(n == 3) for n in range(300)]
+    assert answer["totals"] == [float(n == 3) for n in range(1000)]
     assert set(answer["statuses"]["math.equal@1"]) == {"scored"}  # type: ignore[index]
-    assert metric(server, "hallmark_worker_respawns_total") >= 2
+    assert until(lambda: metric(server, "hallmark_worker_respawns_total") >= 2)
     assert not {one.pid for one in before} & {one.pid for one in workers_of(server)}
 
 
@@ -90,15 +99,13 @@ def test_a_killed_fork_server_is_replaced(start_server: Start) -> None:
     old = processes_of(server)
     psutil.Process(server.process.pid).children()[0].kill()
     assert gone(old)
-    deadline = time.monotonic() + 20
-    while time.monotonic() < deadline and not processes_of(server):
-        time.sleep(0.1)
+    assert until(lambda: bool(processes_of(server)))
     assert server.score(["r1.int@1"], None, ["7"])["totals"] == [0.5]
 
 
 def test_a_stalled_worker_changes_no_verdict(start_server: Start) -> None:
     server = start_server(workers=1)
-    completions: list[object] = [rf"\boxed{{\frac{{{n}}}{{7}} + x}}" for n in range(100)]
+    completions: list[object] = [rf"\boxed{{\frac{{{n}}}{{7}} + x}}" for n in range(300)]
     answer: dict[str, object] = {}
     asking = threading.Thread(
         target=lambda: answer.update(server.score(["math.equal@1"], r"\frac{3}{7}+x", completions))
@@ -108,15 +115,16 @@ def test_a_stalled_worker_changes_no_verdict(start_server: Start) -> None:
     (worker,) = workers_of(server)
     worker.suspend()
     time.sleep(3)
+    assert asking.is_alive(), "answered before anything was stopped: ask for more"
     worker.resume()
     asking.join()
-    assert answer["totals"] == [float(n == 3) for n in range(100)]
+    assert answer["totals"] == [float(n == 3) for n in range(300)]
     assert metric(server, "hallmark_worker_kills_total") == 0
 
 
 def test_what_the_deadline_cuts_short_is_expired_and_what_was_done_counts(start_server: Start) -> None:
     server = start_server(workers=1, item_cpu_seconds=5)
-    group = server.score(["math.equal@1"], "5", [r"\boxed{5}", TOWER], deadline_ms=600)
+    group = server.score(["math.equal@1"], "5", [r"\boxed{5}", TOWER], deadline_ms=2000)
     assert group["scores"]["math.equal@1"] == [1.0, None]
     assert group["statuses"]["math.equal@1"] == ["scored", "expired"]
 
