@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check e2e serve bench bench-verify bench-trainer cases contract clean
+.PHONY: help demo test check e2e serve bench bench-verify bench-trainer bench-mlx cases contract clean
 
 help: ## Show this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -43,6 +43,9 @@ bench-verify: $(READY) ## Print verification over HTTP beside a naive loop, proc
 
 bench-trainer: $(READY) ## Print this trainer beside TRL's on the same work (needs half an hour)
 	$(BIN)/python -m tests.benchmarks.trainer
+
+bench-mlx: $(READY) ## Print what a sampled token costs on MLX as completions grow, beside running the prefix again
+	$(BIN)/python -m tests.benchmarks.mlx_sampling
 
 cases: $(READY) ## Print how math.equal@2 fares on the published verification cases, beside math-verify
 	$(BIN)/python -m tests.benchmarks.cases

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import signal
 import socket
 import subprocess
 import sys
@@ -24,6 +25,7 @@ OPTIONS = [
     *("--reward", "r1.accuracy@1", "--reward", "r1.soft_format@1"),
     *("--prompts-per-step", "6", "--group-size", "8", "--max-completion-length", "24"),
     *("--steps", "24", "--learning-rate", "1.2e-5", "--lr-schedule", "linear", "--eval-every", "6"),
+    *("--save-every", "0"),
     *("--output-dir", str(OUTPUT), "--overwrite"),
 ]
 
@@ -34,6 +36,7 @@ def main(options: Sequence[str]) -> int:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     url = f"http://127.0.0.1:{port}"
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # by way of the `finally` below
     print(f"starting the reward service on {url}", flush=True)
     serve = [sys.executable, "-m", "uvicorn", "reward_service.app:app", "--port", str(port), "--log-level", "warning"]
     service = subprocess.Popen(serve, cwd=ROOT)

@@ -57,7 +57,7 @@ def build_batch(
     drop_dead: bool = False,
 ) -> Batch:
     """The rows of a step that count, and their denominators."""
-    dropped = dead_groups([group.scores.totals for group in groups]) if drop_dead else [False] * len(groups)
+    dropped = dead_groups([group.rewards.totals for group in groups]) if drop_dead else [False] * len(groups)
     rows = [
         Row(p, g, rollout.token_ids, rollout.sampling_logprobs, rollout.kept, advantage)
         for p, group in enumerate(groups)

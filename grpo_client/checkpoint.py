@@ -1,43 +1,187 @@
-"""The output folder: claimed once, models written beside and renamed whole."""
+"""Checkpoints: a model folder with all that an exact resume needs, written beside and renamed whole.
+
+`checkpoints/step-000012/` is a Hugging Face model (or adapter) folder with the backend's training state and
+`run_state.json`, which lists every other file with its size and SHA-256: what was cut short is recognised and passed
+over. A step is either in a checkpoint whole, with all its optimizer steps, or not at all, so no half-used rollouts have
+to be kept; what is sampled again is the same again, since noise is keyed by seed, step, prompt and completion.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
+import random
 import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-import yaml
+import numpy as np
 
 from grpo_client.backends.base import Backend
-from grpo_client.config import TrainConfig
 from grpo_client.errors import ConfigError
 
-METRICS = "metrics.jsonl"
+CHECKPOINTS = "checkpoints"
+RUN_STATE = "run_state.json"
+MODEL_CARD = "README.md"
+_FORMAT = 1
 
 
-def claim_output(config: TrainConfig) -> Path:
-    """Make the output folder. Raises ConfigError when it holds a run, unless `overwrite`; then it is emptied."""
-    folder = config.output_dir
-    if (folder / METRICS).exists():
-        if not config.overwrite:
-            raise ConfigError(f"{folder} holds a run already; choose another --output-dir, or --overwrite it")
-        shutil.rmtree(folder)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / "config.yaml").write_text(yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False))
-    except OSError as error:
-        raise ConfigError(f"--output-dir {folder}: {error.strerror}") from error
-    return folder
+@dataclass(frozen=True)
+class Checkpoint:
+    """A whole checkpoint: where, after which step, and what the run remembered."""
+
+    path: Path
+    step: int
+    state: Mapping[str, Any]
 
 
-def save_model(backend: Backend, folder: Path, name: str) -> Path:
+# ---- writing -----------------------------------------------------------------------------------------------
+
+
+def save_model(backend: Backend, folder: Path, name: str, *, card: str) -> Path:
     """Save a model as `folder/name`: written beside and renamed whole, so that what bears the name is complete."""
-    target, beside = folder / name, folder / f".{name}.{os.getpid()}"
+
+    def write(beside: Path) -> None:
+        backend.save(beside)
+        (beside / MODEL_CARD).write_text(card, encoding="utf-8")
+
+    return _whole(folder / name, write)
+
+
+def save_checkpoint(backend: Backend, folder: Path, step: int, state: Mapping[str, Any], *, card: str) -> Path:
+    """Save all that a resume needs after `step`; `state` is what the run remembers, as JSON. Raises OSError."""
+
+    def write(beside: Path) -> None:
+        backend.save(beside)
+        backend.save_state(beside)
+        (beside / MODEL_CARD).write_text(card, encoding="utf-8")
+        files = {str(file.relative_to(beside)): _fingerprint(file) for file in _files(beside)}
+        document = {"format": _FORMAT, "step": step, "random": _random_state(), "files": files} | dict(state)
+        (beside / RUN_STATE).write_text(json.dumps(document, indent=1), encoding="utf-8")
+
+    return _whole(_path(folder, step), write)
+
+
+def prune(folder: Path, *, keep: int, best: int | None) -> None:
+    """Remove all but the last `keep` checkpoints and that of step `best`."""
+    for path in checkpoint_folders(folder)[:-keep]:
+        if best is None or path != _path(folder, best):
+            _remove(path)
+
+
+def clear_remains(folder: Path) -> None:
+    """Remove what a killed run left half written or half removed."""
+    for parent in (folder, folder / CHECKPOINTS):
+        for path in parent.glob(".*.partial"):
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def _whole(target: Path, write: Callable[[Path], None]) -> Path:
+    beside = target.with_name(f".{target.name}.{os.getpid()}.partial")
     shutil.rmtree(beside, ignore_errors=True)
     try:
-        backend.save(beside)
-        shutil.rmtree(target, ignore_errors=True)
+        beside.mkdir(parents=True)
+        write(beside)
+        for file in _files(beside):
+            _flush(file)
+        if target.exists():
+            _remove(target)
         beside.rename(target)
+        _flush(target.parent)
     finally:
         shutil.rmtree(beside, ignore_errors=True)
     return target
+
+
+def _remove(path: Path) -> None:
+    """Out of sight in one step, so that nobody finds half of it."""
+    doomed = path.with_name(f".{path.name}.{os.getpid()}.doomed.partial")
+    path.rename(doomed)
+    shutil.rmtree(doomed, ignore_errors=True)
+
+
+def _flush(path: Path) -> None:
+    """To the disk itself: a rename that outlives a power cut must not name files that do not."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+# ---- reading -----------------------------------------------------------------------------------------------
+
+
+def find_checkpoint(resume: str, folder: Path) -> tuple[Checkpoint | None, list[str]]:
+    """The checkpoint that `--resume` means, and what was passed over and why.
+
+    `auto` is the newest whole one of the output folder, None where there is none. A path is that checkpoint, or the
+    newest whole one of that run. Raises ConfigError for a path that holds none.
+    """
+    where = folder if resume == "auto" else Path(resume)
+    candidates = [where] if (where / RUN_STATE).exists() else checkpoint_folders(where)[::-1]
+    faults: list[str] = []
+    for path in candidates:
+        fault, state = _read(path)
+        if fault is None:
+            return Checkpoint(path, int(state["step"]), state), faults
+        faults.append(f"{path} is not whole ({fault})")
+    if resume == "auto" and not faults:
+        return None, []
+    raise ConfigError(
+        f"--resume {resume}: no whole checkpoint in {where}" + ("".join(f"; {one}" for one in faults) or " at all")
+    )
+
+
+def checkpoint_folders(folder: Path) -> list[Path]:
+    """The checkpoints of a run, oldest first."""
+    return sorted((folder / CHECKPOINTS).glob("step-*"))
+
+
+def restore_random(state: Mapping[str, Any]) -> None:
+    """Put Python's and numpy's generators where they were. Nothing here draws from them; a caller's code may."""
+    version, numbers, gauss = state["python"]
+    random.setstate((version, tuple(numbers), gauss))
+    np.random.set_state(("MT19937", np.array(state["numpy"][0], dtype=np.uint32), *state["numpy"][1:]))
+
+
+def _random_state() -> dict[str, Any]:
+    _, keys, *rest = np.random.get_state(legacy=True)
+    return {"python": random.getstate(), "numpy": [keys.tolist(), *rest]}  # type: ignore[union-attr]
+
+
+def _read(path: Path) -> tuple[str | None, dict[str, Any]]:
+    """What is wrong with a checkpoint, or None, and its state."""
+    try:
+        state = json.loads((path / RUN_STATE).read_text(encoding="utf-8"))
+    except OSError as error:
+        return f"{RUN_STATE}: {error.strerror}", {}
+    except ValueError:
+        return f"{RUN_STATE} is cut short", {}
+    if state.get("format") != _FORMAT:
+        return f"its format is {state.get('format')}, this client writes and reads {_FORMAT}", {}
+    for name, (size, digest) in state["files"].items():
+        file = path / name
+        if not file.is_file():
+            return f"{name} is missing", {}
+        if file.stat().st_size != size:
+            return f"{name} has {file.stat().st_size} bytes of {size}", {}
+        if _fingerprint(file)[1] != digest:
+            return f"{name} has other content than was written", {}
+    return None, state
+
+
+def _path(folder: Path, step: int) -> Path:
+    return folder / CHECKPOINTS / f"step-{step:06d}"
+
+
+def _files(folder: Path) -> list[Path]:
+    return sorted(file for file in folder.rglob("*") if file.is_file())
+
+
+def _fingerprint(file: Path) -> tuple[int, str]:
+    with file.open("rb") as content:
+        return file.stat().st_size, hashlib.file_digest(content, "sha256").hexdigest()

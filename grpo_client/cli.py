@@ -1,50 +1,72 @@
-"""`grpo-client train`: flags to a config, errors to messages and exit codes."""
+"""`grpo-client COMMAND`: finds the command, turns errors into messages and exit codes."""
 
 from __future__ import annotations
 
+import difflib
+import importlib
+import os
 import sys
 from collections.abc import Sequence
 
-from grpo_client.errors import ConfigError, HallmarkError, InterruptedRun
+from grpo_client.errors import ConfigError, HallmarkError, InterruptedRun, StorageError
 
-_USAGE = """usage: grpo-client COMMAND [OPTIONS]
+COMMANDS = {
+    "train": "train a model with GRPO on rewards from a reward service",
+    "eval": "evaluate a model on held-out data: accuracy, pass@k, lengths",
+    "generate": "sample completions and look at them",
+    "validate-data": "check a data set before training on it",
+    "rewards": "list the rewards and suites of a service, or score texts by hand",
+    "doctor": "check the installation, the machine, the service and a model",
+    "merge": "merge an adapter into its model",
+}
+
+USAGE = f"""usage: grpo-client COMMAND [OPTIONS]
 
 commands:
-  train    train a model with GRPO on rewards from a reward service; `grpo-client train --help` lists the options
+{chr(10).join(f"  {name:<14} {summary}" for name, summary in COMMANDS.items())}
 
-exit codes: 0 done, 2 configuration or data, 3 reward service, 4 loss not finite, 130 interrupted
+`grpo-client COMMAND --help` lists the options of a command; flags take `-` and `_` alike.
+
+exit codes: 0 done, 2 configuration or data, 3 reward service, 4 loss not finite, 5 disk, 130 interrupted
 """
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Run the command line and exit with its code."""
-    arguments = list(sys.argv[1:] if argv is None else argv)
-    match arguments:
-        case ["train", *options]:
-            sys.exit(_train(options))
-        case ["-h" | "--help", *_]:
-            print(_USAGE)
-        case [command, *_]:
-            sys.exit(_fail(f"no command {command!r}\n\n{_USAGE}", ConfigError.exit_code))
+    match list(sys.argv[1:] if argv is None else argv):
+        case ["-h" | "--help" | "help", *_]:
+            print(USAGE)
+        case ["--version", *_]:
+            from grpo_client import __version__
+
+            print(__version__)
+        case [name, *options] if name.replace("_", "-") in COMMANDS:
+            sys.exit(_run(name.replace("_", "-"), options))
+        case [name, *_]:
+            nearest = difflib.get_close_matches(name, COMMANDS, n=1)
+            hint = f"; the nearest is {nearest[0]}" if nearest else ""
+            sys.exit(_fail(f"there is no command {name!r}{hint}\n\n{USAGE}", ConfigError.exit_code))
         case _:
-            sys.exit(_fail(_USAGE, ConfigError.exit_code))
+            sys.exit(_fail(USAGE, ConfigError.exit_code))
 
 
-def _train(options: Sequence[str]) -> int:
+def _run(name: str, options: Sequence[str]) -> int:
     try:
-        import tyro
-
-        from grpo_client.config import TrainConfig
-        from grpo_client.train import train
+        code: int = importlib.import_module(f"grpo_client.commands.{name.replace('-', '_')}").main(options)
     except ImportError as error:
-        return _fail(f"training needs more than the bare client ({error}): pip install 'hallmark-rl[torch]'", 2)
-    try:
-        train(tyro.cli(TrainConfig, args=options, prog="grpo-client train"))
+        if (error.name or "").partition(".")[0] == "grpo_client":
+            raise
+        return _fail(f"{name} needs more than the bare client ({error}): pip install 'hallmark-rl[torch]'", 2)
     except HallmarkError as error:
         return _fail(_with_notes(error), error.exit_code)
     except KeyboardInterrupt:
-        return _fail("interrupted; nothing was saved after the last --save-every", InterruptedRun.exit_code)
-    return 0
+        return _fail("interrupted", InterruptedRun.exit_code)
+    except BrokenPipeError:  # of `grpo-client … | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except OSError as error:
+        return _fail(f"reading or writing failed: {error}", StorageError.exit_code)
+    return code
 
 
 def _with_notes(error: BaseException) -> str:

@@ -6,15 +6,15 @@ import time
 from pathlib import Path
 from typing import Annotated, Literal
 
-import tyro
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from grpo_client.errors import ConfigError
 from grpo_client.losses import LossConfig, check_advantage_scale
+from grpo_client.spellings import Alias
 
 
-def _alias(*names: str) -> object:
-    return tyro.conf.arg(aliases=names)
+def _alias(*names: str) -> Alias:
+    return Alias(names)
 
 
 class TrainConfig(BaseModel):
@@ -24,7 +24,7 @@ class TrainConfig(BaseModel):
     accepted where they mean the same.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     # ---- what to train, on what -----------------------------------------------------------------------------
     model: Annotated[str, _alias("--model-name-or-path")] = Field(
@@ -33,18 +33,45 @@ class TrainConfig(BaseModel):
     )
     data: Annotated[str, _alias("--dataset-name")] = Field(
         default="addition",
-        description="JSONL file with question/prompt and answer/gold columns, a Hugging Face dataset, or `addition` "
-        "(a generator of word problems).",
+        description="File (.jsonl, .json, .parquet, .csv, .tsv) with question/prompt and answer/gold columns, a folder "
+        "with train.* and valid.* or test.*, a Hugging Face dataset, or `addition` (a generator of word problems).",
     )
-    data_config: str | None = Field(default=None, description="Configuration of a Hugging Face dataset (`main`).")
-    data_split: str = Field(default="train", description="Split of a Hugging Face dataset.")
+    data_config: Annotated[str | None, _alias("--dataset-config")] = Field(
+        default=None, description="Configuration of a Hugging Face dataset (`main`)."
+    )
+    data_split: Annotated[str, _alias("--dataset-train-split")] = Field(
+        default="train", description="Split of a Hugging Face dataset."
+    )
     eval_data: str | None = Field(
         default=None,
-        description="Held-out data, in the same forms. `addition` holds out number pairs of its own; other data has "
-        "no evaluation without this.",
+        description="Held-out data, in the same forms (of a folder: valid.*, else test.*). Default: of a folder in "
+        "--data the same, of `addition` number pairs of its own; other data has no evaluation without this.",
     )
-    eval_split: str = Field(default="test", description="Split of a Hugging Face dataset for evaluation.")
+    eval_split: Annotated[str, _alias("--dataset-test-split")] = Field(
+        default="test", description="Split of a Hugging Face dataset for evaluation."
+    )
     eval_prompts: int = Field(default=64, ge=1, description="How many held-out prompts to evaluate on.")
+    question_column: str | None = Field(
+        default=None,
+        description="Column with the question: text, or a list of chat messages. Default: the first of prompt, "
+        "question, problem, input, messages that has a value.",
+    )
+    gold_column: str | None = Field(
+        default=None,
+        description="Column with the gold: text or a list of texts, any of which counts. Default: the first of gold, "
+        "answer, solution, target, ground_truth that has a value.",
+    )
+    metadata_column: tuple[str, ...] = Field(
+        default=(), description="Column that rewards which need `metadata` are sent; repeat for several."
+    )
+    epochs: Annotated[int | None, _alias("--num-train-epochs")] = Field(
+        default=None, ge=1, description="Instead of --steps: how often to take each prompt, rounded up to whole steps."
+    )
+    shuffle: bool = Field(default=True, description="Each epoch in an order of its own, drawn with --seed.")
+    length_buckets: bool = Field(
+        default=False,
+        description="Steps of prompts with like numbers of tokens: less padding, but a step's prompts are less varied.",
+    )
     system_prompt: str | None = Field(
         default=None,
         description="System message. Default: the R1 think/answer prompt for the suites r1 and simple_grpo, else none.",
@@ -57,7 +84,7 @@ class TrainConfig(BaseModel):
     # ---- rewards --------------------------------------------------------------------------------------------
     reward_url: str = Field(default="http://127.0.0.1:8000", description="Where the reward service answers.")
     suite: str | None = Field(default=None, description="A suite of the service, such as r1@1.")
-    reward: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = Field(
+    reward: tuple[str, ...] = Field(
         default=(),
         description="A reward, ID or ID=WEIGHT, such as r1.accuracy@1=2; repeat for several. Instead of a suite.",
     )
@@ -70,9 +97,21 @@ class TrainConfig(BaseModel):
     )
     reward_timeout: float = Field(default=60.0, gt=0, description="Seconds that one scoring call may take.")
     reward_retry_seconds: float = Field(
-        default=120.0,
+        default=600.0,
         ge=0,
-        description="How long to go on trying when the service is away; then the run saves and stops.",
+        description="How long to wait, trying again, when the service is away; then the run saves and stops.",
+    )
+    on_null: Literal["mask", "worst", "drop-group", "fail"] = Field(
+        default="mask",
+        description="A completion without a score is left out (mask), counts as its group's lowest score where the "
+        "policy may have provoked it by a timeout or size (worst), takes its group with it (drop-group), or ends the "
+        "run (fail).",
+    )
+    max_null_fraction: float = Field(
+        default=0.5, ge=0, le=1, description="Share of unscored completions, over ten steps, past which the run stops."
+    )
+    accept_reward_change: bool = Field(
+        default=False, description="Resume although the rewards are not those that the run began with; it is recorded."
     )
 
     # ---- sampling -------------------------------------------------------------------------------------------
@@ -90,7 +129,7 @@ class TrainConfig(BaseModel):
     min_p: float = Field(
         default=0.0, ge=0, lt=1, description="Sample from tokens at least this share as likely as the likeliest."
     )
-    stop: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = Field(
+    stop: tuple[str, ...] = Field(
         default=(), description="Another token that ends a completion: its text or its id; repeat for several."
     )
     ignore_eos: bool = Field(default=False, description="Stop tokens do not end a completion (for benchmarks).")
@@ -103,7 +142,7 @@ class TrainConfig(BaseModel):
         "out (drop), or leave them out and sample other prompts in their place (resample).",
     )
     max_resample: int = Field(default=3, ge=1, description="Rounds of resampling in a step.")
-    mask_truncated: bool = Field(
+    mask_truncated: Annotated[bool, _alias("--mask-truncated-completions")] = Field(
         default=False, description="Completions cut at the length limit do not count in loss and denominators."
     )
 
@@ -138,8 +177,12 @@ class TrainConfig(BaseModel):
         default="loss",
         description="Add the KL to the loss, or subtract each completion's summed k1 from its reward.",
     )
-    ref_model: str | None = Field(
+    ref_model: Annotated[str | None, _alias("--reference-model-path")] = Field(
         default=None, description="The reference model, in the forms of --model. Default: the model as training starts."
+    )
+    ref_dtype: Literal["float32", "bfloat16"] = Field(
+        default="float32",
+        description="Of a frozen reference model: bfloat16 halves its memory, and the KL then begins near 1e-3, not 0.",
     )
     clip_low: float = Field(default=0.2, description="The ratio is clipped below at 1 - clip_low.")
     clip_high: float = Field(default=0.28, description="The ratio is clipped above at 1 + clip_high.")
@@ -160,6 +203,9 @@ class TrainConfig(BaseModel):
     )
     warmup_steps: int = Field(default=0, ge=0, description="Steps in which the learning rate rises from 0.")
     weight_decay: float = Field(default=0.0, ge=0, description="Of AdamW, on matrices only.")
+    max_not_finite: int = Field(
+        default=5, ge=1, description="Steps in a row whose loss or gradient is not finite, after which the run stops."
+    )
     max_grad_norm: float = Field(default=1.0, gt=0, description="The gradient's norm is clipped to this.")
     micro_batch_tokens: int = Field(
         default=2_048,
@@ -175,8 +221,9 @@ class TrainConfig(BaseModel):
     lora_rank: Annotated[int, _alias("--lora-r")] = Field(
         default=0, ge=0, description="Train a LoRA adapter of this rank instead of all weights; 0 trains all."
     )
+    dora: bool = Field(default=False, description="The adapter learns magnitude and direction apart (DoRA).")
     lora_alpha: float = Field(default=32.0, gt=0, description="The adapter is scaled by alpha / rank.")
-    lora_targets: Annotated[tuple[str, ...], tyro.conf.UseAppendAction, _alias("--lora-target-modules")] = Field(
+    lora_targets: Annotated[tuple[str, ...], _alias("--lora-target-modules")] = Field(
         default=(), description="Names of the adapted layers; repeat for several. Default: every linear layer."
     )
     adapter: Path | None = Field(
@@ -184,7 +231,13 @@ class TrainConfig(BaseModel):
     )
 
     # ---- machine --------------------------------------------------------------------------------------------
-    device: str = Field(default="auto", description="auto (CUDA when there, else CPU), cuda, cuda:1, cpu.")
+    backend: Literal["auto", "torch", "mlx"] = Field(
+        default="auto", description="The tensor library; auto: mlx on Apple silicon where it is installed, else torch."
+    )
+    device: str = Field(
+        default="auto",
+        description="auto (CUDA when there, else CPU), cuda, cuda:1, cpu; for mlx auto (the GPU when there), gpu, cpu.",
+    )
     dtype: Literal["float32", "bfloat16"] = Field(
         default="float32", description="Of the computation; weights and optimizer stay float32."
     )
@@ -195,13 +248,47 @@ class TrainConfig(BaseModel):
         default_factory=lambda: Path("runs") / time.strftime("%Y%m%d-%H%M%S"), description="Where the run is kept."
     )
     overwrite: bool = Field(default=False, description="Replace the run that the output folder holds.")
-    eval_every: Annotated[int, _alias("--steps-per-eval")] = Field(
+    eval_every: Annotated[int, _alias("--steps-per-eval", "--eval-steps")] = Field(
         default=10, ge=0, description="Steps between evaluations (also before and after training); 0 turns them off."
     )
-    save_every: int = Field(default=0, ge=0, description="Steps between saved models; 0 saves the final one only.")
+    eval_samples: int = Field(
+        default=1, ge=1, description="Completions of each held-out prompt; above 1 pass@k is reported."
+    )
+    eval_temperature: float = Field(
+        default=0.0,
+        ge=0,
+        allow_inf_nan=False,
+        description="Temperature of evaluation; 0 is greedy. Above it --top-p, --top-k and --min-p hold there too.",
+    )
+    save_every: Annotated[int, _alias("--save-steps")] = Field(
+        default=50,
+        ge=0,
+        description="Steps between checkpoints, which also are saved at the end and when evaluation is better than "
+        "ever; 0 saves none but the final model.",
+    )
+    keep_checkpoints: Annotated[int, _alias("--save-total-limit")] = Field(
+        default=2, ge=1, description="How many of the last checkpoints to keep, besides the best by evaluation."
+    )
+    resume: Annotated[str | None, _alias("--resume-from-checkpoint")] = Field(
+        default=None,
+        description="`auto` goes on from the newest whole checkpoint of --output-dir, or begins where there is none; "
+        "or the folder of a checkpoint or run.",
+    )
     show_completions_every: int = Field(
         default=10, ge=0, description="Steps between tables of sampled completions in the terminal; 0 for none."
     )
+    run_name: str | None = Field(
+        default=None, description="The run's name in reports and in its metrics. Default: the output folder's."
+    )
+    report_to: tuple[Literal["tensorboard", "wandb", "trackio"], ...] = Field(
+        default=(),
+        description="Where metrics go besides metrics.jsonl; repeat for several. Each needs its package: "
+        "pip install 'hallmark-rl[report]'.",
+    )
+    metrics_port: int | None = Field(
+        default=None, ge=0, le=65_535, description="Port on which Prometheus can read the trainer; 0 takes a free one."
+    )
+    metrics_host: str = Field(default="127.0.0.1", description="Address that this port is opened on.")
 
     @model_validator(mode="after")
     def _fits_together(self) -> TrainConfig:
@@ -232,6 +319,14 @@ class TrainConfig(BaseModel):
             )
         if self.lora_rank and self.adapter is not None:
             raise ValueError("--adapter brings its own rank; leave --lora-rank out")
+        if self.eval_samples > 1 and not self.eval_temperature:
+            raise ValueError(
+                f"--eval-samples {self.eval_samples} at temperature 0 would all be the same; set --eval-temperature"
+            )
+        if self.dora and not self.lora_rank:
+            raise ValueError("--dora is a kind of adapter; say how large with --lora-rank 8, say")
+        if self.ref_dtype != "float32" and (not self.kl_coef or (self.lora_rank and self.ref_model is None)):
+            raise ValueError("--ref-dtype is of a frozen reference: set --kl-coef; an adapter's reference is its base")
         if self.ref_model is not None and not self.kl_coef:
             raise ValueError("--ref-model is for the KL; set --kl-coef, or leave it out")
         return self

@@ -1,24 +1,23 @@
-"""Prompts: from JSONL, a Hugging Face dataset, or a generator of addition word problems, to token ids.
-
-A row's gold is a string. GSM8K's `####` convention is understood: what follows the last `####` is the gold.
-"""
+"""Prompts: from rows to token ids, and from these to the prompts of each step."""
 
 from __future__ import annotations
 
 import itertools
-import json
+import math
 import random
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
+from jinja2 import TemplateError
+
+from grpo_client import sources
 from grpo_client.config import TrainConfig
 from grpo_client.errors import ConfigError
+from grpo_client.rows import Columns, Row, rows_and_problems
+from grpo_client.sources import Record
 from grpo_client.types import Prompt
-
-QUESTION_KEYS = ("prompt", "question", "problem", "input")
-GOLD_KEYS = ("gold", "answer", "solution", "target", "ground_truth")
 
 R1_SYSTEM_PROMPT = (
     "A conversation between User and Assistant. The user asks a question, and the Assistant solves it. The Assistant "
@@ -27,10 +26,7 @@ R1_SYSTEM_PROMPT = (
     "<think>reasoning process here</think><answer>answer here</answer>."
 )
 
-_NAMES = ("Sara", "Tim", "Lea", "Omar", "Nina", "Paul", "Mia", "Ben")
-_THINGS = ("books", "coins", "pens", "cards", "shells", "stamps", "apples", "keys")
-_NUMBERS = range(2, 21)
-_HELD_OUT_SHARE = 0.35
+_LISTED_ROWS = 10
 
 
 class Tokenizer(Protocol):
@@ -48,118 +44,78 @@ class Tokenizer(Protocol):
         """Token ids as text."""
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
-    """A question (or a list of chat messages) and its gold."""
-
-    question: str | Sequence[Mapping[str, str]]
-    gold: str | list[str]
+# ---- rows --------------------------------------------------------------------------------------------------
 
 
 def training_rows(config: TrainConfig) -> Sequence[Row]:
     """The rows to train on. Raises ConfigError that says which file and row, and what was found."""
-    return load_rows(config.data, config=config.data_config, split=config.data_split, seed=config.seed, held_out=False)
+    return usable_rows(training_records(config), chosen_columns(config))
 
 
 def evaluation_rows(config: TrainConfig) -> Sequence[Row]:
     """The first `eval_prompts` held-out rows; none where evaluation is off or has no data."""
-    source = config.eval_data or ("addition" if config.data == "addition" else None)
+    return usable_rows(evaluation_records(config), chosen_columns(config))[: config.eval_prompts]
+
+
+def usable_rows(records: Sequence[Record], columns: Columns) -> list[Row]:
+    """Every record as a row. Raises ConfigError for the first that cannot be used, with the number of the others."""
+    rows, problems = rows_and_problems(records, columns)
+    match problems:
+        case []:
+            return rows
+        case [problem]:
+            raise ConfigError(problem)
+        case [problem, *others]:
+            raise ConfigError(
+                f"{problem}\n(and {len(others)} more rows cannot be used; `grpo-client validate-data` lists them)"
+            )
+    raise AssertionError(problems)
+
+
+def training_records(config: TrainConfig) -> list[Record]:
+    """Every record of --data. Raises ConfigError when it cannot be opened."""
+    _check_options(config)
+    if config.data == "addition":
+        return sources.addition_records(seed=config.seed, held_out=False)
+    return sources.read_records(
+        config.data, config=config.data_config, split=config.data_split, files=sources.TRAINING_FILES
+    )
+
+
+def evaluation_records(config: TrainConfig) -> list[Record]:
+    """All held-out records; none where evaluation is off or has no data. Raises ConfigError."""
+    source = evaluation_source(config)
     if source is None or config.eval_every == 0:
         return []
-    rows = load_rows(source, config=config.data_config, split=config.eval_split, seed=config.seed, held_out=True)
-    return rows[: config.eval_prompts]
-
-
-def load_rows(source: str, *, config: str | None, split: str, seed: int, held_out: bool) -> Sequence[Row]:
-    """Rows from a file, a Hugging Face dataset or the generator."""
     if source == "addition":
-        return addition_rows(seed=seed, held_out=held_out)
-    path = Path(source)
-    if path.suffix in {".jsonl", ".json"} or path.is_file():
-        return _read_jsonl(path)
-    if path.exists():
-        raise ConfigError(f"{path} is a folder; name the JSONL file in it")
-    return _read_hub(source, config=config, split=split)
+        return sources.addition_records(seed=config.seed, held_out=True)
+    return sources.read_records(
+        source, config=config.data_config, split=config.eval_split, files=sources.HELD_OUT_FILES
+    )
 
 
-def _read_jsonl(path: Path) -> list[Row]:
-    try:
-        lines = path.read_text(encoding="utf-8").split("\n")  # not splitlines: U+2028 is text
-    except OSError as error:
-        raise ConfigError(f"cannot read {path}: {error.strerror}") from error
-    rows = []
-    for number, line in enumerate(lines, start=1):
-        if line.strip():
-            try:
-                record = json.loads(line)
-            except json.JSONDecodeError as error:
-                raise ConfigError(
-                    f"{path}, row {number}: not JSON ({error.msg}); each line is one JSON object"
-                ) from None
-            rows.append(to_row(record, where=f"{path}, row {number}"))
-    if not rows:
-        raise ConfigError(f"{path} holds no rows")
-    return rows
+def evaluation_source(config: TrainConfig) -> str | None:
+    """What was asked for, else the generator's own held-out part, else the held-out file in a folder of data."""
+    if config.eval_data is not None or config.data == "addition":
+        return config.eval_data or "addition"
+    folder = Path(config.data)
+    file = sources.find_file(folder, sources.HELD_OUT_FILES) if folder.is_dir() else None
+    return None if file is None else str(file)
 
 
-def _read_hub(name: str, *, config: str | None, split: str) -> list[Row]:
-    try:
-        import datasets
-    except ImportError:
+def chosen_columns(config: TrainConfig) -> Columns:
+    """Which columns are read."""
+    return Columns(config.question_column, config.gold_column, config.metadata_column)
+
+
+def _check_options(config: TrainConfig) -> None:
+    if config.data == "addition" and chosen_columns(config) != Columns():
         raise ConfigError(
-            f"{name!r} is no file here; to load it as a Hugging Face dataset: pip install datasets"
-        ) from None
-    try:
-        records = datasets.load_dataset(name, config, split=split)
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"cannot load dataset {name!r} (config {config}, split {split}): {error}") from error
-    return [to_row(record, where=f"{name}, row {number}") for number, record in enumerate(records, start=1)]
-
-
-def to_row(record: object, *, where: str) -> Row:
-    """A record's question and gold, found by the usual column names. Raises ConfigError with the keys found."""
-    if not isinstance(record, Mapping):
-        raise ConfigError(f"{where}: a JSON object is expected, not {type(record).__name__}")
-    question = next((record[key] for key in QUESTION_KEYS if record.get(key)), None)
-    gold = next((record[key] for key in GOLD_KEYS if record.get(key) not in (None, "", [])), None)
-    for value, what, keys in ((question, "question", QUESTION_KEYS), (gold, "gold", GOLD_KEYS)):
-        if value is None:
-            raise ConfigError(f"{where}: no {what} ({' or '.join(keys)}); keys found: {', '.join(record) or 'none'}")
-    assert question is not None
-    return Row(question, _gold(gold, where=where))
-
-
-def _gold(value: object, *, where: str) -> str | list[str]:
-    match value:
-        case str():
-            gold = value.rpartition("####")[2].strip()
-            if not gold:
-                raise ConfigError(f"{where}: nothing follows the #### of the gold")
-            return gold
-        case bool() | float():
-            raise ConfigError(f"{where}: the gold is a JSON {type(value).__name__}; write it as a string")
-        case int():
-            return str(value)
-        case list() if all(isinstance(one, str) for one in value):
-            return list(value)
-    raise ConfigError(f"{where}: the gold is neither a string nor a list of strings")
-
-
-def addition_rows(*, seed: int, held_out: bool) -> list[Row]:
-    """Addition word problems over 2…20. An (unordered) pair of numbers is in training or held out, never in both."""
-    rng = random.Random(f"addition {seed}")
-    pairs = list(itertools.combinations_with_replacement(_NUMBERS, 2))
-    rng.shuffle(pairs)
-    border = round(len(pairs) * _HELD_OUT_SHARE)
-    chosen = pairs[:border] if held_out else pairs[border:]
-    problems = [pair for a, b in chosen for pair in dict.fromkeys([(a, b), (b, a)])]
-    rng.shuffle(problems)
-    return [_word_problem(a, b, rng) for a, b in problems]
-
-
-def _word_problem(a: int, b: int, rng: random.Random) -> Row:
-    name, things = rng.choice(_NAMES), rng.choice(_THINGS)
-    return Row(f"{name} has {a} {things} and gets {b} more. How many {things}?", str(a + b))
+            "--data addition has no columns to choose from; leave --question-column, --gold-column and "
+            "--metadata-column out"
+        )
+    if config.epochs is not None and config.steps != TrainConfig.model_fields["steps"].default:
+        raise ConfigError(f"--epochs {config.epochs} and --steps {config.steps}: how long to train is said once")
 
 
 # ---- prompts -----------------------------------------------------------------------------------------------
@@ -172,25 +128,17 @@ def system_prompt(config: TrainConfig) -> str | None:
 
 
 def read_few_shot(path: Path | None) -> list[dict[str, str]]:
-    """Worked examples as chat messages: each line has a question and a completion. Raises ConfigError."""
+    """Worked examples as chat messages: each row has a question and a completion. Raises ConfigError."""
     messages: list[dict[str, str]] = []
-    if path is None:
-        return messages
-    try:
-        lines = path.read_text(encoding="utf-8").split("\n")  # not splitlines: U+2028 is text
-    except OSError as error:
-        raise ConfigError(f"--few-shot: cannot read {path}: {error.strerror}") from error
-    for number, line in enumerate(lines, start=1):
-        if not line.strip():
-            continue
-        try:
-            example = json.loads(line)
-            messages.append({"role": "user", "content": str(example["question"])})
-            messages.append({"role": "assistant", "content": str(example["completion"])})
-        except (json.JSONDecodeError, KeyError, TypeError) as error:
-            raise ConfigError(
-                f'--few-shot {path}, line {number}: expected {{"question": …, "completion": …}} ({error})'
-            ) from None
+    for record in [] if path is None else sources.read_file(path):
+        match record:
+            case Record(problem=str(problem)):
+                raise ConfigError(f"--few-shot {record.where}: {problem}")
+            case Record(values={"question": str(question), "completion": str(completion)}):
+                messages.append({"role": "user", "content": question})
+                messages.append({"role": "assistant", "content": completion})
+            case _:
+                raise ConfigError(f'--few-shot {record.where}: expected {{"question": …, "completion": …}}, both text')
     return messages
 
 
@@ -199,22 +147,35 @@ def build_prompts(
 ) -> list[Prompt]:
     """Rows as token ids, through the chat template. Prompts of more than `limit` tokens are left out.
 
-    Raises ConfigError when none is left, saying how long they are.
+    Raises ConfigError when none is left, saying how long they are, and for a row that the template refuses.
     """
     prompts, shortest = [], None
     for index, row in enumerate(rows):
-        asked = [{"role": "user", "content": row.question}] if isinstance(row.question, str) else list(row.question)
-        opening = [{"role": "system", "content": system}] if system and asked[0].get("role") != "system" else []
-        messages = [*opening, *few_shot, *asked]
-        token_ids = _encode(messages, tokenizer)
-        shortest = min(len(token_ids), shortest or len(token_ids))
-        if len(token_ids) <= limit:
-            prompts.append(Prompt(index, messages, tuple(token_ids), row.gold))
+        prompt = build_prompt(index, row, tokenizer, system=system, few_shot=few_shot)
+        length = len(prompt.token_ids)
+        shortest = min(length, shortest or length)
+        if length <= limit:
+            prompts.append(prompt)
     if rows and not prompts:
         raise ConfigError(
             f"every prompt is over --max-prompt-length {limit} tokens (the shortest has {shortest}); raise the limit"
         )
     return prompts
+
+
+def build_prompt(
+    index: int, row: Row, tokenizer: Tokenizer, *, system: str | None, few_shot: Sequence[Mapping[str, str]]
+) -> Prompt:
+    """One row as token ids. Raises ConfigError when the chat template refuses its messages."""
+    asked = [{"role": "user", "content": row.question}] if isinstance(row.question, str) else list(row.question)
+    opening = [{"role": "system", "content": system}] if system and asked[0].get("role") != "system" else []
+    messages = [*opening, *few_shot, *asked]
+    try:
+        token_ids = _encode(messages, tokenizer)
+    except TemplateError as error:
+        roles = ", ".join(message["role"] for message in messages)
+        raise ConfigError(f"row {row.number}: the chat template refuses the messages ({roles}): {error}") from error
+    return Prompt(index, messages, tuple(token_ids), row.gold, row.metadata)
 
 
 def _encode(messages: Sequence[Mapping[str, str]], tokenizer: Tokenizer) -> list[int]:
@@ -225,13 +186,115 @@ def _encode(messages: Sequence[Mapping[str, str]], tokenizer: Tokenizer) -> list
     return list(encoded["input_ids"])
 
 
-def batches(prompts: Sequence[Prompt], *, size: int, seed: int) -> Iterator[list[Prompt]]:
-    """Endless batches, each epoch in an order of its own that depends on the seed alone."""
-    queue: list[Prompt] = []
+def left_out(rows: Sequence[Row], prompts: Sequence[Prompt], *, limit: int) -> str:
+    """Which rows are over the limit, in words; empty when none is."""
+    kept = {prompt.index for prompt in prompts}
+    numbers = [row.number for index, row in enumerate(rows) if index not in kept]
+    if not numbers:
+        return ""
+    some = ", ".join(str(number) for number in numbers[:_LISTED_ROWS]) + ", …" * (len(numbers) > _LISTED_ROWS)
+    return f"{len(numbers)} over --max-prompt-length {limit} left out: row{'s' * (len(numbers) > 1)} {some}"
+
+
+# ---- steps -------------------------------------------------------------------------------------------------
+
+
+def steps_of(epochs: int, prompts: int, size: int) -> int:
+    """Steps of `size` prompts in which each of the prompts comes `epochs` times; the last one may begin another."""
+    return math.ceil(epochs * prompts / size)
+
+
+def with_steps(config: TrainConfig, prompts: Sequence[Prompt]) -> TrainConfig:
+    """The configuration with its epochs turned into steps, now that it is known how many prompts there are."""
+    if config.epochs is None:
+        return config
+    steps = steps_of(config.epochs, len(prompts), config.prompts_per_step)
+    return config.model_copy(update={"steps": steps, "epochs": None})
+
+
+def batches(
+    prompts: Sequence[Prompt], *, size: int, seed: int, shuffle: bool = True, length_buckets: bool = False
+) -> Iterator[list[Prompt]]:
+    """Endless batches, each prompt once an epoch, in an order that depends on the arguments alone.
+
+    What is left at the end of an epoch begins the next one's first batch; no batch holds a prompt twice, for both would
+    be sampled with the same noise. `length_buckets` puts prompts of like token counts together, after mlx_lm's
+    length-sorted batches, and shuffles the order of batches; without shuffling, it goes from short to long.
+    Raises ConfigError when there are fewer prompts than one batch holds.
+    """
+    if len(prompts) < size:
+        raise ConfigError(
+            f"--prompts-per-step {size} is more than the {len(prompts)} prompts that there are, and a step takes each "
+            "only once; lower it, or give more data"
+        )
+    arrange = partial(_by_length if length_buckets else _in_turn, size=size, shuffle=shuffle)
+    return _stream(prompts, arrange, size=size, seed=seed)
+
+
+def _stream(prompts: Sequence[Prompt], arrange: Any, *, size: int, seed: int) -> Iterator[list[Prompt]]:
+    waiting: list[Prompt] = []
     for epoch in itertools.count():
-        order = list(prompts)
-        random.Random(f"epoch {epoch} of {seed}").shuffle(order)
-        queue += order
-        while len(queue) >= size:
-            yield queue[:size]
-            del queue[:size]
+        order = waiting + arrange(prompts, waiting, rng=random.Random(f"epoch {epoch} of {seed}"))
+        full = len(order) // size * size
+        for start in range(0, full, size):
+            yield order[start : start + size]
+        waiting = order[full:]
+
+
+def _in_turn(
+    prompts: Sequence[Prompt], waiting: Sequence[Prompt], *, size: int, shuffle: bool, rng: random.Random
+) -> list[Prompt]:
+    """An epoch's order. Its start fills up the batch of those that wait from the epoch before, with none of them."""
+    order = list(prompts)
+    if shuffle:
+        rng.shuffle(order)
+    if not waiting:
+        return order
+    taken = {prompt.index for prompt in waiting}
+    filling = [prompt for prompt in order if prompt.index not in taken][: size - len(waiting)]
+    return filling + _without(order, filling)
+
+
+def _by_length(
+    prompts: Sequence[Prompt], waiting: Sequence[Prompt], *, size: int, shuffle: bool, rng: random.Random
+) -> list[Prompt]:
+    """The same with like lengths together: cut from the sorted order, so that the batches' ranges do not overlap."""
+    order = list(prompts)
+    if shuffle:
+        rng.shuffle(order)  # decides among equal lengths
+    filling: list[Prompt] = []
+    if waiting:
+        taken, middle = {prompt.index for prompt in waiting}, _length(waiting[len(waiting) // 2])
+        others = [prompt for prompt in order if prompt.index not in taken]
+        filling = sorted(others, key=lambda prompt: abs(_length(prompt) - middle))[: size - len(waiting)]
+    rest = sorted(_without(order, filling), key=_length)
+    whole = len(rest) // size
+    border = (rng.randint(0, whole) if shuffle else whole) * size  # those that will wait stand here
+    end = border + len(rest) % size
+    cuts = [rest[start : start + size] for start in (*range(0, border, size), *range(end, len(rest), size))]
+    if shuffle:
+        rng.shuffle(cuts)
+    return filling + list(itertools.chain.from_iterable(cuts)) + rest[border:end]
+
+
+def _length(prompt: Prompt) -> int:
+    return len(prompt.token_ids)
+
+
+def _without(prompts: Sequence[Prompt], taken: Sequence[Prompt]) -> list[Prompt]:
+    indices = {prompt.index for prompt in taken}
+    return [prompt for prompt in prompts if prompt.index not in indices]
+
+
+def shard(prompts: Sequence[Prompt], *, rank: int, ranks: int) -> list[Prompt]:
+    """The prompts of a step that are one process's own: as many for each, and in the step's order when put together.
+
+    Raises ConfigError when they cannot be dealt out evenly: a process without its share would keep the others waiting.
+    """
+    if len(prompts) % ranks:
+        raise ConfigError(
+            f"{len(prompts)} prompts of a step cannot be dealt out evenly to {ranks} processes; make "
+            f"--prompts-per-step a multiple of {ranks}"
+        )
+    share = len(prompts) // ranks
+    return list(prompts[rank * share : (rank + 1) * share])

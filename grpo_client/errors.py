@@ -27,6 +27,12 @@ class NotFiniteError(HallmarkError):
     exit_code = 4
 
 
+class StorageError(HallmarkError):
+    """The output folder cannot be written to, a full disk for one. What was whole before still is."""
+
+    exit_code = 5
+
+
 class InterruptedRun(HallmarkError):
     """SIGINT or SIGTERM: the step was finished and the model saved."""
 

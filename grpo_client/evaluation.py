@@ -1,10 +1,13 @@
-"""Held-out accuracy: greedy completions, scored by one reward over the same path as in training."""
+"""Held-out evaluation: completions, greedy or several a prompt, scored by one reward over the path of training."""
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 from typing import Any
 
 from grpo_client.config import TrainConfig
@@ -12,44 +15,129 @@ from grpo_client.errors import ConfigError
 from grpo_client.metrics import Row
 from grpo_client.rewards import Manifest
 from grpo_client.rollout import Sampler
-from grpo_client.types import Prompt, Sampling
+from grpo_client.types import Group, Prompt, Sampling
 
 _PROMPTS_AT_ONCE = 64
+_NOISE_STREAM = 1  # training draws from stream 0
+
+Record = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """`accuracy` is the share of prompts whose answer got the reward's top value; None when none could be scored."""
+    """What an evaluation found, with a record of each completion. What nothing could be scored for is None.
+
+    `accuracy` is the share of scored completions that got the reward's top value; `pass_at[k]` the chance that one of k
+    completions of a prompt does, as a mean over prompts.
+    """
 
     accuracy: float | None
+    pass_at: Mapping[int, float | None]
+    reward: float | None  # mean score
     nulls: int
-    records: list[Mapping[str, Any]]
+    null_statuses: Mapping[str, int]
+    mean_length: float  # tokens
+    clipped_ratio: float
+    records: list[Record]
 
 
-def evaluate(sampler: Sampler, prompts: Sequence[Prompt], sampling: Sampling, manifest: Manifest) -> Evaluation:
-    """Sample each prompt once (greedy when the temperature is 0) and score it with the manifest's only reward."""
+def evaluation_sampling(config: TrainConfig) -> Sampling:
+    """How evaluation samples: with the same noise at each step, which no step of training draws."""
+    return Sampling(
+        group_size=config.eval_samples,
+        max_tokens=config.max_completion_length,
+        temperature=config.eval_temperature,
+        top_k=config.top_k,
+        top_p=config.top_p,
+        min_p=config.min_p,
+        rows=max(config.sampling_rows, config.eval_samples),
+        seed=config.seed,
+        stream=_NOISE_STREAM,
+    )
+
+
+def evaluate(
+    sampler: Sampler,
+    prompts: Sequence[Prompt],
+    sampling: Sampling,
+    manifest: Manifest,
+    *,
+    on_records: Callable[[Sequence[Record]], None] = lambda records: None,
+) -> Evaluation:
+    """Sample each prompt `group_size` times and score with the manifest's only reward.
+
+    on_records gets the records of some prompts at a time, as they are scored.
+    """
     (name,) = manifest.names
     top = top_value(manifest)
-    records: list[Mapping[str, Any]] = []
+    records: list[Record] = []
     for start in range(0, len(prompts), _PROMPTS_AT_ONCE):
         part = prompts[start : start + _PROMPTS_AT_ONCE]
-        for group in sampler.rollouts(part, sampling, manifest, phase="eval").groups:
-            value, status = group.scores.values[name][0], group.scores.statuses[name][0]
-            records.append(
-                {
-                    "prompt_index": group.prompt.index,
-                    "prompt": list(group.prompt.messages),
-                    "gold": group.prompt.gold,
-                    "text": group.texts[0],
-                    "token_ids": group.rollouts[0].token_ids,
-                    "finish_reason": group.rollouts[0].finish_reason,
-                    "value": value,
-                    "status": status,
-                    "right": None if value is None else value >= top,
-                }
-            )
-    scored = [record["right"] for record in records if record["right"] is not None]
-    return Evaluation(sum(scored) / len(scored) if scored else None, len(records) - len(scored), records)
+        new = [
+            record
+            for group in sampler.rollouts(part, sampling, manifest, phase="eval").groups
+            for record in _records(group, name, top)
+        ]
+        on_records(new)
+        records += new
+    return summarise(records, samples=sampling.group_size)
+
+
+def _records(group: Group, name: str, top: float) -> Iterable[Record]:
+    values, statuses = group.scores.values[name], group.scores.statuses[name]
+    for sample, (rollout, text) in enumerate(zip(group.rollouts, group.texts, strict=True)):
+        value = values[sample]
+        yield {
+            "prompt_index": group.prompt.index,
+            "sample": sample,
+            "prompt": list(group.prompt.messages),
+            "gold": group.prompt.gold,
+            "text": text,
+            "token_ids": rollout.token_ids,
+            "finish_reason": rollout.finish_reason,
+            "value": value,
+            "status": statuses[sample],
+            "right": None if value is None else value >= top,
+        }
+
+
+def summarise(records: list[Record], *, samples: int) -> Evaluation:
+    """The numbers of an evaluation, from its records, of which there must be one at least."""
+    scored = [record for record in records if record["value"] is not None]
+    nulls = Counter(record["status"] for record in records if record["value"] is None)
+    of_prompt: dict[int, list[bool]] = {}
+    for record in scored:
+        of_prompt.setdefault(record["prompt_index"], []).append(record["right"])
+    return Evaluation(
+        accuracy=_mean([float(record["right"]) for record in scored]),
+        pass_at={
+            k: _mean([pass_at_k(len(right), sum(right), k) for right in of_prompt.values() if len(right) >= k])
+            for k in reported_ks(samples)
+        },
+        reward=_mean([record["value"] for record in scored]),
+        nulls=nulls.total(),
+        null_statuses=dict(sorted(nulls.items())),
+        mean_length=fmean(len(record["token_ids"]) for record in records),
+        clipped_ratio=fmean(record["finish_reason"] == "length" for record in records),
+        records=records,
+    )
+
+
+def pass_at_k(n: int, right: int, k: int) -> float:
+    """The chance that k of a prompt's n completions, drawn without putting back, hold a right one.
+
+    The unbiased estimator of Chen et al. 2021 (arXiv 2107.03374, eq. 1), in whole numbers.
+    """
+    return 1.0 - math.comb(n - right, k) / math.comb(n, k)
+
+
+def reported_ks(samples: int) -> list[int]:
+    """1, 2, 4, … and the number of samples."""
+    return sorted({2**power for power in range(samples.bit_length())} | {samples})
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return fmean(values) if values else None
 
 
 class Evaluator:
@@ -61,9 +149,7 @@ class Evaluator:
         self._sampler = sampler
         self._prompts = prompts
         self._manifest = manifest
-        self._sampling = Sampling(
-            group_size=1, max_tokens=config.max_completion_length, temperature=0.0, rows=config.sampling_rows
-        )
+        self._sampling = evaluation_sampling(config)
 
     def metrics(self, step: int, log: Callable[[int, Evaluation], None]) -> Row:
         """`eval/*` of the policy after `step` steps; empty when it is not time. Completions go to `log`."""
@@ -73,13 +159,25 @@ class Evaluator:
         evaluation = evaluate(self._sampler, self._prompts, self._sampling, self._manifest)
         log(step, evaluation)
         (spec,) = self._manifest.rewards
-        return {
-            "eval/accuracy": evaluation.accuracy,
-            "eval/null": evaluation.nulls,
+        return evaluation_metrics(evaluation) | {
             "eval/reward_id": spec.id,
             "eval/reward_digest": spec.digest,
             "time/eval": time.perf_counter() - started,
         }
+
+
+def evaluation_metrics(evaluation: Evaluation) -> Row:
+    """The numbers of an evaluation under their names in metrics.jsonl; pass@k where a prompt has several samples."""
+    row: Row = {
+        "eval/accuracy": evaluation.accuracy,
+        "eval/reward": evaluation.reward,
+        "eval/mean_length": evaluation.mean_length,
+        "eval/clipped_ratio": evaluation.clipped_ratio,
+        "eval/null": evaluation.nulls,
+    }
+    if len(evaluation.pass_at) > 1:
+        row |= {f"eval/pass@{k}": value for k, value in evaluation.pass_at.items()}
+    return row
 
 
 def top_value(manifest: Manifest) -> float:

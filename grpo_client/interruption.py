@@ -15,13 +15,18 @@ class Interruption:
     """Whether somebody asked the run to end."""
 
     def __init__(self) -> None:
-        self.requested = False
+        self.event = threading.Event()
+
+    @property
+    def requested(self) -> bool:
+        """Whether the run is to end."""
+        return self.event.is_set()
 
     def request(self, number: int, frame: FrameType | None) -> None:
         """A signal handler. Raises KeyboardInterrupt the second time."""
         if self.requested:
             raise KeyboardInterrupt
-        self.requested = True
+        self.event.set()
 
 
 @contextmanager

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import math
 import time
 from collections import Counter
 from collections.abc import Sequence
+from pathlib import Path
 from statistics import fmean, stdev
 
 from reward_proto import v1
@@ -60,6 +62,12 @@ def update_metrics(updates: Sequence[UpdateStats], *, learning_rate: float) -> R
         }
     applied = sum(update.applied for update in updates)
     return row | {"learning_rate": learning_rate, "update/applied": applied}
+
+
+def read_rows(file: Path) -> list[Row]:
+    """The rows of a metrics.jsonl. Raises OSError."""
+    with file.open(encoding="utf-8") as lines:
+        return [json.loads(line) for line in lines]
 
 
 def finite(value: float) -> float | None:

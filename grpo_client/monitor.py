@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,56 +15,92 @@ from rich.table import Table
 from rich.text import Text
 
 from grpo_client.advantages import Advantages
-from grpo_client.checkpoint import METRICS
+from grpo_client.callbacks import Callback
+from grpo_client.config import TrainConfig
 from grpo_client.evaluation import Evaluation
 from grpo_client.metrics import Row
+from grpo_client.output import EVALS, METRICS, ROLLOUTS
+from grpo_client.terminal import printable
 from grpo_client.types import Group
 
-ROLLOUTS = "rollouts.jsonl"
-EVALS = "evals.jsonl"
 _SHOWN_COMPLETIONS = 4
 _SHOWN_CHARS = 300
+_ETA_SECONDS = 3600.0  # a step may take longer than the 30 seconds over which rich looks back
 
 
 class Monitor:
-    """Writes and shows a run. A context manager: files and progress bar live as long as it is entered."""
+    """Writes and shows a run, and tells its callbacks. A context manager: all of it lives as long as it is entered.
 
-    def __init__(self, folder: Path, *, steps: int, console: Console, show_completions_every: int) -> None:
+    After a resume (`resumed_at` > 0) files are gone on with, the progress bar begins there, and the first row says
+    `resumed_at`. What a callback raises, and OSError of a file (a full disk), comes through; the terminal is put right.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        steps: int,
+        console: Console,
+        show_completions_every: int,
+        config: TrainConfig,
+        callbacks: Sequence[Callback] = (),
+        resumed_at: int = 0,
+    ) -> None:
         self._folder = folder
         self._console = console
         self._show_completions_every = show_completions_every
+        self._callbacks = callbacks
+        self._config = config
+        self._mode = "a" if resumed_at else "w"
+        self._first: Row = {"resumed_at": resumed_at} if resumed_at else {}
         self._files: dict[str, IO[str]] = {}
+        self._started: list[Callback] = []
+        self._open = contextlib.ExitStack()
         self._progress = Progress(
             TextColumn("[bold]training"),
             BarColumn(),
             MofNCompleteColumn(),
             TimeRemainingColumn(),
-            TextColumn("{task.fields[now]}"),
+            TextColumn("{task.fields[now]}", markup=False),
             console=console,
             disable=not console.is_terminal,
+            speed_estimate_period=_ETA_SECONDS,
         )
-        self._task = self._progress.add_task("training", total=steps, now="")
+        self._task = self._progress.add_task("training", total=steps, completed=resumed_at, now="")
 
     def __enter__(self) -> Self:
-        for name in (METRICS, ROLLOUTS, EVALS):
-            self._files[name] = (self._folder / name).open("w", encoding="utf-8")
-        self._progress.start()
+        with contextlib.ExitStack() as opening:  # what is open is closed again where a later one fails
+            for name in (METRICS, ROLLOUTS, EVALS):
+                file = (self._folder / name).open(self._mode, encoding="utf-8")
+                self._files[name] = opening.enter_context(file)
+            opening.callback(self._end)
+            for callback in self._callbacks:
+                callback.on_start(self._config, self._folder)
+                self._started.append(callback)
+            opening.enter_context(self._progress)
+            self._open = opening.pop_all()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self._progress.stop()
-        for file in self._files.values():
-            file.close()
+        self._open.__exit__(kind, error, at)
+
+    def _end(self) -> None:
+        with contextlib.ExitStack() as ending:  # each is told, also where the one before it raised
+            for callback in reversed(self._started):
+                ending.callback(callback.on_end, self._folder)
 
     def say(self, message: str) -> None:
-        """A line in the terminal. Never markup: it may hold a path or what a service said."""
-        self._console.print(Text(message), soft_wrap=True)
+        """A line in the terminal."""
+        say(self._console, message)
 
     def log(self, row: Row) -> None:
-        """One step's row."""
+        """One step's row: written, shown, then told."""
+        row, self._first = row | self._first, {}
         self._write(METRICS, row)
         self.say(line(row))
-        self._progress.update(self._task, completed=float(row["step"] or 0), now=f"reward {_number(row.get('reward'))}")
+        self._progress.update(self._task, completed=float(row["step"] or 0), now=progress_text(row))
+        for callback in self._callbacks:
+            callback.on_step(row)
 
     def log_rollouts(self, step: int, groups: Sequence[Group], advantages: Advantages) -> None:
         """Every completion of a step, and now and then a table of some."""
@@ -93,31 +130,61 @@ class Monitor:
         """Every completion of an evaluation."""
         for record in evaluation.records:
             self._write(EVALS, {"step": step, **record})
+        for callback in self._callbacks:
+            callback.on_evaluation(step, evaluation)
+
+    def saved(self, step: int, path: Path) -> None:
+        """A whole model or checkpoint is in `path`."""
+        for callback in self._callbacks:
+            callback.on_save(step, path)
 
     def _write(self, name: str, record: Mapping[str, Any]) -> None:
         self._files[name].write(json.dumps(record, ensure_ascii=False, allow_nan=False) + "\n")
         self._files[name].flush()
 
 
+def say(console: Console, message: str) -> None:
+    """A line in a terminal. Never markup, no control characters: it may hold a path or what a service said."""
+    console.print(Text(printable(message)), soft_wrap=True)
+
+
+_LINE = (
+    ("reward", "reward"),
+    ("eval/accuracy", "held-out accuracy"),
+    ("completions/mean_length", "length"),
+    ("kl", "kl"),
+    ("grad_norm", "grad norm"),
+    ("time/step", "seconds"),
+    ("it/s", "it/s"),
+    ("tok_per_s/rollout", "tok/s"),
+    ("peak_mem_gb", "peak mem GB"),
+)
+_PROGRESS = (("reward", "reward"), ("completions/mean_length", "length"), ("kl", "kl"), ("tok_per_s/rollout", "tok/s"))
+
+
 def line(row: Row) -> str:
     """A step in one line."""
-    parts = [f"step {row['step']}"]
-    for key, label in (
-        ("reward", "reward"),
-        ("eval/accuracy", "held-out accuracy"),
-        ("completions/mean_length", "length"),
-        ("kl", "kl"),
-        ("grad_norm", "grad norm"),
-        ("time/step", "seconds"),
-    ):
-        if row.get(key) is not None:
-            parts.append(f"{label} {_number(row[key])}")
+    seconds = row.get("time/step")
+    shown = row | {"it/s": 1 / float(seconds)} if seconds else row
+    parts = [f"step {row['step']}", *_labelled(shown, _LINE)]
     nulls = sum(int(value or 0) for key, value in row.items() if key.startswith("reward/null/"))
     return "  ".join(parts + ([f"UNSCORED {nulls}"] if nulls else []))
 
 
+def progress_text(row: Row) -> str:
+    """What stands beside the progress bar."""
+    return "  ".join(_labelled(row, _PROGRESS))
+
+
+def _labelled(row: Row, names: Sequence[tuple[str, str]]) -> list[str]:
+    return [f"{label} {_number(row[key])}" for key, label in names if row.get(key) is not None]
+
+
 def _number(value: float | int | str | None) -> str:
-    return "-" if value is None else f"{float(value):.3g}"
+    if value is None:
+        return "-"
+    number = float(value)
+    return f"{number:.3g}" if abs(number) < 999.5 else f"{number:.0f}"  # 1024 and not 1.02e+03
 
 
 def completions_table(step: int, groups: Sequence[Group], advantages: Advantages) -> Table:
@@ -125,10 +192,10 @@ def completions_table(step: int, groups: Sequence[Group], advantages: Advantages
     table = Table(title=f"step {step}: some completions", show_lines=True)
     names = list(groups[0].scores.values)
     for heading in ("gold", "completion", *names, "total", "advantage"):
-        table.add_column(heading, overflow="fold")
+        table.add_column(Text(printable(heading)), overflow="fold")
     for p, group in list(enumerate(groups))[:_SHOWN_COMPLETIONS]:
         cells = [
-            str(group.prompt.gold),
+            printable(str(group.prompt.gold)),
             printable(group.texts[0][:_SHOWN_CHARS]),
             *(_number(group.scores.values[name][0]) for name in names),
             _number(group.scores.totals[0]),
@@ -136,8 +203,3 @@ def completions_table(step: int, groups: Sequence[Group], advantages: Advantages
         ]
         table.add_row(*(Text(cell) for cell in cells))
     return table
-
-
-def printable(text: str) -> str:
-    """Text whose control characters are spelt out: an escape sequence of a model must not reach a terminal."""
-    return "".join(char if char.isprintable() or char == "\n" else ascii(char)[1:-1] for char in text)

@@ -20,7 +20,7 @@ def kl_penalties(backend: Backend, groups: Sequence[Group]) -> list[list[float]]
     rows = [
         Row(p, g, rollout.token_ids, rollout.sampling_logprobs, rollout.kept, advantage=0.0)
         for p, group in enumerate(groups)
-        for g, (rollout, total) in enumerate(zip(group.rollouts, group.scores.totals, strict=True))
+        for g, (rollout, total) in enumerate(zip(group.rollouts, group.rewards.totals, strict=True))
         if rollout.token_ids and total is not None
     ]
     lengths = [len(row.token_ids) for row in rows]

@@ -7,6 +7,8 @@ not. Every answer is checked: ids, lengths, names, digests.
 from __future__ import annotations
 
 import math
+import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
@@ -15,12 +17,22 @@ from typing import Any, Self
 import httpx
 from pydantic import ValidationError
 from reward_proto import v1
-from tenacity import RetryCallState, Retrying, retry_if_exception, stop_after_delay, wait_exponential_jitter
+from tenacity import (
+    RetryCallState,
+    Retrying,
+    retry_if_exception,
+    sleep_using_event,
+    stop_after_delay,
+    stop_any,
+    stop_when_event_set,
+    wait_exponential_jitter,
+)
 
 from grpo_client.errors import ConfigError, RewardServiceError
 
 _FIRST_PAUSE_SECONDS = 0.2
 _LONGEST_PAUSE_SECONDS = 10.0
+_WORKERS_METRIC = "hallmark_workers"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +66,8 @@ class RewardClient:
     """A connection to a reward service. Safe to use from several threads.
 
     Every method raises RewardServiceError with the URL, what happened and what now; ConfigError for what the service
-    does not know.
+    does not know. `on_retry` hears when the service goes away and when it is back; once `give_up` is set, nothing is
+    tried again.
     """
 
     def __init__(
@@ -64,12 +77,16 @@ class RewardClient:
         timeout: float = 60.0,
         retry_seconds: float = 120.0,
         on_retry: Callable[[str], None] = lambda message: None,
+        give_up: threading.Event | None = None,
         transport: httpx.BaseTransport | None = None,
     ) -> None:
         self.url = url.rstrip("/")
         self.retries = 0
         self._retry_seconds = retry_seconds
         self._on_retry = on_retry
+        self._give_up = give_up or threading.Event()
+        self._lock = threading.Lock()
+        self._away_since: float | None = None
         self._timeout = timeout
         try:
             self._http = httpx.Client(base_url=self.url, timeout=timeout, transport=transport)
@@ -105,7 +122,7 @@ class RewardClient:
         service = self.info()
         resolved = None
         if suite is not None:
-            found = v1.SuiteInfo.model_validate(self._call("GET", f"{v1.SUITES_PATH}/{suite}"))
+            found = self.suite(suite)
             wanted = [v1.RewardSpec.model_validate(entry.model_dump()) for entry in found.rewards]
             resolved = found.id  # of an alias, the version that it points at now: a later move does not change this run
         else:
@@ -117,6 +134,41 @@ class RewardClient:
     def reward(self, reward_id: str) -> v1.RewardInfo:
         """One reward as it is served. Raises ConfigError with the nearest ids."""
         return v1.RewardInfo.model_validate(self._call("GET", f"{v1.REWARDS_PATH}/{reward_id}"))
+
+    def suite(self, name: str) -> v1.SuiteInfo:
+        """One suite, by version or alias. Raises ConfigError with the nearest ids."""
+        return v1.SuiteInfo.model_validate(self._call("GET", f"{v1.SUITES_PATH}/{name}"))
+
+    def rewards(self) -> list[v1.RewardInfo]:
+        """Every served version."""
+        return v1.RewardList.model_validate(self._call("GET", v1.REWARDS_PATH)).rewards
+
+    def suites(self) -> list[v1.SuiteInfo]:
+        """Every suite."""
+        return v1.SuiteList.model_validate(self._call("GET", v1.SUITES_PATH)).suites
+
+    def aliases(self) -> list[v1.AliasInfo]:
+        """Every alias of a suite; none where the service keeps no aliases."""
+        try:
+            return v1.AliasList.model_validate(self._call("GET", v1.ALIASES_PATH)).aliases
+        except ConfigError:
+            return []
+
+    def why_not_ready(self) -> str | None:
+        """None when the service can score, else what it says. Asked once."""
+        try:
+            self._once("GET", v1.READY_PATH, None)
+        except _Passing as error:
+            return str(error)
+        return None
+
+    def workers(self) -> int | None:
+        """Live workers, by the service's metrics; None where it does not say. Asked once."""
+        try:
+            lines = self._http.get(v1.METRICS_PATH).text.splitlines()
+            return int(next(float(line.split()[1]) for line in lines if line.startswith(_WORKERS_METRIC + " ")))
+        except (httpx.TransportError, StopIteration, ValueError):
+            return None
 
     # ---- scoring --------------------------------------------------------------------------------------------
 
@@ -147,18 +199,21 @@ class RewardClient:
     def _call(self, method: str, path: str, body: str | None = None) -> Any:
         retrying = Retrying(
             retry=retry_if_exception(lambda error: isinstance(error, _Passing)),
-            stop=stop_after_delay(self._retry_seconds),
+            stop=stop_any(stop_after_delay(self._retry_seconds), stop_when_event_set(self._give_up)),
             wait=_pause,
+            sleep=sleep_using_event(self._give_up),
             before_sleep=self._say,
             reraise=True,
         )
         try:
-            return retrying(self._once, method, path, body)
+            answer = retrying(self._once, method, path, body)
         except _Passing as error:
             raise RewardServiceError(
                 f"the reward service at {self.url} did not answer in {self._retry_seconds:.0f} s of trying: {error}. "
                 "Start it again with `reward-service serve`, or wait longer with --reward-retry-seconds"
             ) from error
+        self._say_back()
+        return answer
 
     def _once(self, method: str, path: str, body: str | None) -> Any:
         try:
@@ -169,7 +224,7 @@ class RewardClient:
             raise _Passing(f"{type(error).__name__}: {error}") from error
         if response.status_code == 429 or response.status_code >= 500:
             raise _Passing(f"{response.status_code}: {_problem(response)}", _retry_after(response))
-        if response.status_code == 404 and path.startswith((v1.REWARDS_PATH, v1.SUITES_PATH)):
+        if response.status_code == 404 and path.startswith((v1.REWARDS_PATH, v1.SUITES_PATH, v1.ALIASES_PATH)):
             raise ConfigError(f"{path.rpartition('/')[2]}: {_problem(response)}")
         if response.status_code >= 300:
             raise RewardServiceError(f"{self.url}{path} refused ({response.status_code}): {_problem(response)}")
@@ -181,9 +236,21 @@ class RewardClient:
             ) from error
 
     def _say(self, state: RetryCallState) -> None:
-        self.retries += 1
+        """Once for all threads: that the run waits."""
         error = state.outcome.exception() if state.outcome else None
-        self._on_retry(f"reward service at {self.url}: {error}; trying again")
+        with self._lock:
+            self.retries += 1
+            first, self._away_since = self._away_since is None, self._away_since or time.monotonic()
+        if first:
+            self._on_retry(
+                f"reward service at {self.url}: {error}; the run waits and tries again, for {self._retry_seconds:.0f} s"
+            )
+
+    def _say_back(self) -> None:
+        with self._lock:
+            since, self._away_since = self._away_since, None
+        if since is not None:
+            self._on_retry(f"reward service at {self.url} answers again after {time.monotonic() - since:.0f} s")
 
 
 def _check(answer: v1.ScoreResponse, manifest: Manifest, groups: Sequence[v1.Group]) -> None:

@@ -1,41 +1,53 @@
 """Everything that a run needs, checked and opened in the order in which it is cheapest to fail.
 
-What the config chooses between (how groups are collected, compared and learnt from) is chosen here, once: the training
-page calls what it finds.
+What the config chooses between (how groups are collected, compared and learnt from) is chosen in `choices`, once: the
+training page calls what it finds. A resumed run is prepared like a new one, then takes up what its checkpoint holds.
 """
 
 from __future__ import annotations
 
 import contextlib
-import itertools
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 
-from grpo_client import data
-from grpo_client.advantages import Advantages, gdpo_advantages, group_advantages
+from grpo_client import choices, data
 from grpo_client.backends import load_backend
-from grpo_client.backends.base import Backend
-from grpo_client.batch import Batch, build_batch, optimizer_batches
-from grpo_client.checkpoint import claim_output, save_model
+from grpo_client.backends.base import Backend, UpdateStats
+from grpo_client.batch import Batch
+from grpo_client.callbacks import Callback
+from grpo_client.checkpoint import (
+    Checkpoint,
+    checkpoint_folders,
+    find_checkpoint,
+    prune,
+    restore_random,
+    save_checkpoint,
+    save_model,
+)
 from grpo_client.config import TrainConfig, parse_reward
+from grpo_client.errors import ConfigError
 from grpo_client.evaluation import Evaluator, top_value
+from grpo_client.guards import Guards
+from grpo_client.interruption import Interruption
 from grpo_client.losses import LossFn, make_loss
-from grpo_client.monitor import Monitor
-from grpo_client.penalty import kl_penalties
+from grpo_client.metrics import Row, read_rows
+from grpo_client.model_card import model_card
+from grpo_client.monitor import Monitor, say
+from grpo_client.output import FINAL, METRICS, claim_output, save_for_study
+from grpo_client.plots import PLOT
+from grpo_client.provenance import check_config, data_fingerprint, record, reward_changes, versions
+from grpo_client.reporters import observers
 from grpo_client.rewards import Manifest, RewardClient
-from grpo_client.rollout import Rollouts, Sampler
+from grpo_client.rollout import Sampler
 from grpo_client.schedule import make_schedule
 from grpo_client.selfcheck import check_sampler
-from grpo_client.types import Group, Prompt, Sampling
-
-Batches = Callable[..., Iterator[list[Prompt]]]  # (prompts, *, size, seed) -> the prompts of each step, without end
-Collect = Callable[[Sequence[Prompt], int], Rollouts]  # (prompts, step) -> groups, scored
-Compare = Callable[[Sequence[Group]], Advantages]
-Cut = Callable[[Sequence[Group], Advantages], list[Batch]]  # -> the batches of the optimizer steps, with logprobs
+from grpo_client.stream import Batches, PromptStream
+from grpo_client.types import Group
 
 
 @dataclass
@@ -47,36 +59,116 @@ class Run:
     backend: Backend
     evaluator: Evaluator
     monitor: Monitor
-    stream: Iterator[list[Prompt]]
-    collect: Collect
-    advantages: Compare
-    batches: Cut
+    prompts: PromptStream
+    collect: choices.Collect
+    advantages: choices.Compare
+    batches: choices.Cut
     learning_rate: Callable[[int], float]
     loss_fn: LossFn
+    guards: Guards
+    card: Callable[[int], str]  # of the model after a step
+    fixed: Mapping[str, Any]  # what every checkpoint says: config, rewards, data, model
     steps_done: int = 0
+    position: Mapping[str, Any] = field(default_factory=dict)  # of the prompts, after those steps
+    best: dict[str, float] = field(default_factory=dict)  # step and accuracy of the best evaluation
+    changes: list[str] = field(default_factory=list)  # of the rewards, accepted at this resume, until a row tells them
+
+    # ---- of a step ------------------------------------------------------------------------------------------
+
+    def done(self, step: int) -> None:
+        """The model has learnt from this step: a checkpoint goes on after it, also when the next one fails halfway."""
+        self.steps_done = step
+        self.position = self.prompts.position()
+
+    def evaluate(self) -> Row:
+        """`eval/*` where it is time to evaluate; an accuracy better than ever is remembered."""
+        row = self.evaluator.metrics(self.steps_done, self.monitor.log_evaluation)
+        accuracy = row.get("eval/accuracy")
+        if isinstance(accuracy, float) and self.steps_done and accuracy > self.best.get("accuracy", -1.0):
+            self.best = {"step": self.steps_done, "accuracy": accuracy}
+        return row
+
+    def reward_change(self) -> Row:
+        """What of the rewards is not as it was, in the first row after a resume that accepted it."""
+        told, self.changes = self.changes, []
+        return {"reward/changed": "; ".join(told)} if told else {}
+
+    def check(self, groups: Sequence[Group], batches: Sequence[Batch], updates: Sequence[UpdateStats]) -> None:
+        """Keep what was not finite for study, warn of nulls. Raises when the run must stop."""
+        if not all(update.applied for update in updates):
+            self.monitor.say(f"not finite, step skipped; kept {save_for_study(self.folder, self.steps_done, batches)}")
+        warning = self.guards.watch(groups, updates)
+        if warning:
+            self.monitor.say(warning)
+
+    # ---- saving ---------------------------------------------------------------------------------------------
+
+    def save_if_due(self) -> None:
+        """A checkpoint, every so many steps, at the end, and of the best evaluation."""
+        every, step = self.config.save_every, self.steps_done
+        if every and (step % every == 0 or step == self.config.steps or self.best.get("step") == step):
+            self.monitor.say(f"saved {self.save()}")
 
     def save(self) -> Path:
-        """Save the model as it is now, under the step that it has learnt to."""
-        return save_model(self.backend, self.folder, f"step-{self.steps_done}")
+        """A checkpoint of the run as it is now. Raises OSError."""
+        state = {
+            **self.fixed,
+            "prompts": self.position,
+            "guards": self.guards.state(),
+            "best": self.best,
+        }
+        path = save_checkpoint(self.backend, self.folder, self.steps_done, state, card=self.card(self.steps_done))
+        best = self.best.get("step")
+        prune(self.folder, keep=self.config.keep_checkpoints, best=None if best is None else int(best))
+        self.monitor.saved(self.steps_done, path)
+        return path
+
+    def where_to_go_on(self) -> str:
+        """Save, where there is something to save, and say where and how to go on."""
+        if not self.steps_done:
+            return "no step was taken, nothing to save"
+        try:
+            path = self.save()
+        except OSError as error:
+            return f"saving failed ({error.strerror or error}); {self.last_checkpoint()}"
+        return f"the run after step {self.steps_done} is in {path}; go on with --resume auto"
+
+    def last_checkpoint(self) -> str:
+        """The last whole checkpoint, in words."""
+        paths = checkpoint_folders(self.folder)
+        return f"{paths[-1]} is whole; go on with --resume auto" if paths else "there is no checkpoint to go on from"
+
+    def finish(self) -> None:
+        """Save the final model."""
+        path = save_model(self.backend, self.folder, FINAL, card=self.card(self.steps_done))
+        self.monitor.saved(self.steps_done, path)
+        self.monitor.say(f"saved {path}; plot in {self.folder / PLOT}")
 
 
 @contextlib.contextmanager
 def prepare(
-    config: TrainConfig, console: Console, *, loss: LossFn | None = None, batches: Batches = data.batches
+    config: TrainConfig,
+    console: Console,
+    *,
+    loss: LossFn | None = None,
+    batches: Batches | None = None,
+    callbacks: Sequence[Callback] = (),
+    interrupted: Interruption | None = None,
 ) -> Iterator[Run]:
     """Resolve rewards, read data, claim the output folder, load the model. Raises ConfigError or RewardServiceError.
 
     loss replaces the one that the config describes; batches the order in which prompts come.
     """
-    with RewardClient(
+    checkpoint = _checkpoint(config, console)
+    client = RewardClient(
         config.reward_url,
         timeout=config.reward_timeout,
         retry_seconds=config.reward_retry_seconds,
-        on_retry=lambda message: console.print(message, markup=False, soft_wrap=True),
-    ) as rewards:
-        manifest = rewards.resolve(suite=config.suite, rewards=[parse_reward(text) for text in config.reward])
-        eval_manifest = rewards.resolve(suite=None, rewards=[(config.eval_reward, 1.0)])
-        top_value(eval_manifest)
+        on_retry=lambda message: say(console, message),
+        give_up=interrupted.event if interrupted else None,
+    )
+    with client as rewards, observers(config, partial(say, console)) as watching:
+        manifest, eval_manifest, changes = _manifests(config, rewards, checkpoint)
         rows, eval_rows = data.training_rows(config), data.evaluation_rows(config)
         build = partial(
             data.build_prompts,
@@ -84,116 +176,121 @@ def prepare(
             few_shot=data.read_few_shot(config.few_shot),
             limit=config.max_prompt_length,
         )
-        folder = claim_output(config)
-        console.print(f"loading {config.model}", markup=False)
+        folder = claim_output(config, checkpoint)
+        say(console, f"loading {config.model}")
         backend = load_backend(config)
         prompts, eval_prompts = build(rows, backend.tokenizer), build(eval_rows, backend.tokenizer)
+        config = data.with_steps(config, prompts)
+        order = batches or partial(data.batches, shuffle=config.shuffle, length_buckets=config.length_buckets)
+        stream = PromptStream(order(prompts, size=config.prompts_per_step, seed=config.seed), prompts)
         sampler = Sampler(backend, rewards, run_id=folder.name)
         monitor = Monitor(
-            folder, steps=config.steps, console=console, show_completions_every=config.show_completions_every
+            folder,
+            steps=config.steps,
+            console=console,
+            show_completions_every=config.show_completions_every,
+            callbacks=[*watching, *callbacks],
+            config=config,
+            resumed_at=checkpoint.step if checkpoint else 0,
         )
+        run = Run(
+            config=config,
+            folder=folder,
+            backend=backend,
+            evaluator=Evaluator(config, sampler, eval_prompts, eval_manifest),
+            monitor=monitor,
+            prompts=stream,
+            collect=choices.collect(config, sampler, choices.manifests(config, rewards, manifest, monitor.say), stream),
+            advantages=choices.advantages(config, backend, manifest),
+            batches=choices.batches(config, backend, every_row=loss is not None),
+            learning_rate=make_schedule(
+                config.lr_schedule, peak=config.learning_rate, warmup=config.warmup_steps, steps=config.steps
+            ),
+            loss_fn=loss or make_loss(config.loss_config()),
+            guards=Guards(max_null_fraction=config.max_null_fraction, max_not_finite=config.max_not_finite),
+            card=lambda step: model_card(config, manifest, read_rows(folder / METRICS), step=step, versions=versions()),
+            fixed={
+                "config": config.model_dump(mode="json"),
+                "rewards": record(manifest),
+                "eval_rewards": record(eval_manifest),
+                "data": data_fingerprint(prompts),
+                "model": backend.fingerprint,
+                "versions": versions(),
+            },
+            changes=changes,
+        )
+        if checkpoint is not None:
+            _take_up(run, checkpoint)
         with monitor, contextlib.closing(sampler):
-            monitor.say(_opening(config, manifest, prompts, left_out=len(rows) - len(prompts)))
-            for message in [*backend.notes, check_sampler(backend, prompts, _sampling(config, step=0))]:
+            left_out = data.left_out(rows, prompts, limit=config.max_prompt_length)
+            for message in (_opening(config, manifest, len(prompts)), left_out):
+                if message:
+                    monitor.say(message)
+            for message in [*backend.notes, check_sampler(backend, prompts, choices.sampling(config, step=0))]:
                 monitor.say(message)
-            stream = batches(prompts, size=config.prompts_per_step, seed=config.seed)
-            yield Run(
-                config=config,
-                folder=folder,
-                backend=backend,
-                evaluator=Evaluator(config, sampler, eval_prompts, eval_manifest),
-                monitor=monitor,
-                stream=stream,
-                collect=_collect(config, sampler, _manifests(config, rewards, manifest, monitor.say), stream),
-                advantages=_advantages(config, backend, manifest),
-                batches=_batches(config, backend, every_row=loss is not None),
-                learning_rate=make_schedule(
-                    config.lr_schedule, peak=config.learning_rate, warmup=config.warmup_steps, steps=config.steps
-                ),
-                loss_fn=loss or make_loss(config.loss_config()),
-            )
+            yield run
 
 
-def _sampling(config: TrainConfig, *, step: int) -> Sampling:
-    return Sampling(
-        group_size=config.group_size,
-        max_tokens=config.max_completion_length,
-        temperature=config.temperature,
-        top_k=config.top_k,
-        top_p=config.top_p,
-        min_p=config.min_p,
-        ignore_eos=config.ignore_eos,
-        rows=config.sampling_rows,
-        seed=config.seed,
-        step=step,
-    )
-
-
-def _collect(
-    config: TrainConfig, sampler: Sampler, manifests: Iterator[Manifest], stream: Iterator[list[Prompt]]
-) -> Collect:
-    sample = partial(sampler.rollouts, phase="train")
-    if config.dynamic_sampling == "resample":
-        spare = itertools.chain.from_iterable(stream)
-        sample = partial(sampler.resampled, phase="train", spare=spare, rounds=config.max_resample)
-    return lambda prompts, step: sample(prompts, _sampling(config, step=step), manifest=next(manifests))
+def _checkpoint(config: TrainConfig, console: Console) -> Checkpoint | None:
+    """What to go on from, its configuration checked."""
+    if config.resume is None:
+        return None
+    checkpoint, passed_over = find_checkpoint(config.resume, config.output_dir)
+    for message in passed_over:
+        say(console, message)
+    if checkpoint is not None:
+        check_config(checkpoint.state["config"], config)
+        say(console, f"going on from {checkpoint.path}, after step {checkpoint.step}")
+    return checkpoint
 
 
 def _manifests(
-    config: TrainConfig, rewards: RewardClient, first: Manifest, say: Callable[[str], None]
-) -> Iterator[Manifest]:
-    """The rewards of each step: those of the start, or, following, those that the alias names as the step begins."""
-    if not config.follow:
-        yield from itertools.repeat(first)
-    current = first
-    while True:
-        now = rewards.resolve(suite=config.suite, rewards=[])
-        if now.suite != current.suite:
-            say(f"{config.suite} has moved from {current.suite} to {now.suite}")
-        current = now
-        yield current
+    config: TrainConfig, rewards: RewardClient, checkpoint: Checkpoint | None
+) -> tuple[Manifest, Manifest, list[str]]:
+    """The rewards to learn from and to evaluate by, and how they differ from those of the checkpoint.
 
-
-def _advantages(config: TrainConfig, backend: Backend, manifest: Manifest) -> Compare:
-    if config.advantages == "gdpo":
-        weights = [spec.weight for spec in manifest.rewards]
-        return lambda groups: gdpo_advantages(
-            [list(zip(*(group.scores.values[name] for name in manifest.names), strict=True)) for group in groups],
-            weights=weights,
+    An alias is resolved once, as the run begins: a resumed run asks for the suite version that it named then.
+    """
+    suite = config.suite
+    if checkpoint is not None and suite is not None and not config.follow:
+        same_name = checkpoint.state["config"]["suite"] == suite
+        suite = checkpoint.state["rewards"]["suite"] if same_name else suite
+    manifest = rewards.resolve(suite=suite, rewards=[parse_reward(text) for text in config.reward])
+    eval_manifest = rewards.resolve(suite=None, rewards=[(config.eval_reward, 1.0)])
+    top_value(eval_manifest)
+    if "metadata" in manifest.needs() and not config.metadata_column:
+        raise ConfigError("the rewards need metadata of each row; name its columns with --metadata-column")
+    if checkpoint is None:
+        return manifest, eval_manifest, []
+    changes = [] if config.follow else reward_changes(checkpoint.state["rewards"], manifest)
+    changes += [f"eval {one}" for one in reward_changes(checkpoint.state["eval_rewards"], eval_manifest)]
+    if changes and not config.accept_reward_change:
+        raise ConfigError(
+            f"the rewards at {config.reward_url} are not those that {checkpoint.path} learnt from: "
+            f"{'; '.join(changes)}. Serve those again, or go on with these: --accept-reward-change"
         )
-    compare = partial(group_advantages, scale=config.scale, estimator=config.advantages)
-    if config.kl_in == "reward" and config.kl_coef:
-        return lambda groups: compare(_totals(groups), kl_P_G=kl_penalties(backend, groups), kl_coef=config.kl_coef)
-    return lambda groups: compare(_totals(groups))
+    return manifest, eval_manifest, changes
 
 
-def _totals(groups: Sequence[Group]) -> list[list[float | None]]:
-    return [group.scores.totals for group in groups]
+def _take_up(run: Run, checkpoint: Checkpoint) -> None:
+    """Put a prepared run where its checkpoint is. Raises ConfigError for one of another model or other data."""
+    for key, what in (("model", f"--model {run.config.model}"), ("data", f"--data {run.config.data}")):
+        if checkpoint.state[key] != run.fixed[key]:
+            raise ConfigError(f"{what} is not what {checkpoint.path} was trained on: its content has changed")
+    was, now = checkpoint.state["config"]["steps"], run.config.steps
+    if was != now and run.config.lr_schedule != "constant":
+        raise ConfigError(f"--lr-schedule {run.config.lr_schedule} ends at the last step, which was {was} and is {now}")
+    run.backend.load_state(checkpoint.path)
+    run.prompts.skip_to(checkpoint.state["prompts"])
+    run.guards.restore(checkpoint.state["guards"])
+    run.best = dict(checkpoint.state["best"])
+    run.done(checkpoint.step)
+    restore_random(checkpoint.state["random"])
 
 
-def _batches(config: TrainConfig, backend: Backend, *, every_row: bool) -> Cut:
-    kl_in_loss = config.loss_config().kl_coef > 0
-    # A row of advantage 0 has gradient 0, unless the KL has one; bnpo divides by what shares its pass.
-    skip_flat = not (kl_in_loss or every_row or config.loss == "bnpo")
-
-    def cut(groups: Sequence[Group], advantages: Advantages) -> list[Batch]:
-        step = build_batch(
-            groups,
-            advantages,
-            max_completion_length=config.max_completion_length,
-            mask_truncated=config.mask_truncated,
-            drop_dead=config.dynamic_sampling != "off",
-        )
-        parts = optimizer_batches(step, count=config.minibatches, skip_flat=skip_flat)
-        return [backend.with_logprobs(part, old=config.updates_per_rollout > 1, ref=kl_in_loss) for part in parts]
-
-    return cut
-
-
-def _opening(config: TrainConfig, manifest: Manifest, prompts: Sequence[Prompt], *, left_out: int) -> str:
+def _opening(config: TrainConfig, manifest: Manifest, prompts: int) -> str:
     rewards = ", ".join(f"{spec.id} × {spec.weight:g}" for spec in manifest.rewards)
-    dropped = f" ({left_out} over --max-prompt-length {config.max_prompt_length} left out)" if left_out else ""
     return (
-        f"{len(prompts)} prompts{dropped}, {config.prompts_per_step} × {config.group_size} completions a step; "
+        f"{prompts} prompts, {config.prompts_per_step} × {config.group_size} completions a step; "
         f"rewards from {config.reward_url} (service {manifest.service}): {rewards}"
     )

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import itertools
+from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Console
 
-from grpo_client.checkpoint import save_model
+from grpo_client.callbacks import Callback
 from grpo_client.config import TrainConfig
-from grpo_client.data import batches as shuffled_batches
-from grpo_client.errors import InterruptedRun, NotFiniteError, RewardServiceError
+from grpo_client.errors import InterruptedRun, NotFiniteError, RewardServiceError, StorageError
 from grpo_client.interruption import Interruption, interruption
 from grpo_client.losses import LossFn
 from grpo_client.metrics import Stopwatch, completion_metrics, reward_metrics, time_metrics, update_metrics
-from grpo_client.plots import plot_run
-from grpo_client.run import Batches, Run, prepare
-
-FINAL = "final"
-_MOST_SKIPPED_IN_A_ROW = 5
+from grpo_client.run import Run, prepare
+from grpo_client.stream import Batches
 
 
 def train(
@@ -26,33 +22,47 @@ def train(
     console: Console | None = None,
     *,
     loss: LossFn | None = None,
-    batches: Batches = shuffled_batches,
+    batches: Batches | None = None,
+    callbacks: Sequence[Callback] = (),
 ) -> Path:
-    """Run a training. Returns the output folder, whose `final` holds the model.
+    """Run a training, or go on with one. Returns the output folder, whose `final` holds the model.
 
     loss is called in place of the config's, with its arguments (`losses.make_loss`); batches in place of
-    `data.batches`, with prompts, size and seed.
+    `data.batches`, with prompts, size and seed; callbacks hear of steps, evaluations and saves.
 
-    Raises ConfigError before anything is trained; RewardServiceError, NotFiniteError and InterruptedRun after saving
-    what there is.
+    Raises ConfigError before anything is trained; RewardServiceError, NotFiniteError and InterruptedRun after saving a
+    checkpoint; StorageError when the disk takes no more.
     """
-    with prepare(config, console or Console(), loss=loss, batches=batches) as run, interruption() as interrupted:
+    with (
+        interruption() as interrupted,
+        prepare(
+            config, console or Console(), loss=loss, batches=batches, callbacks=callbacks, interrupted=interrupted
+        ) as run,
+    ):
         try:
             _loop(run, interrupted)
-        except RewardServiceError as error:
-            error.add_note(f"the model after step {run.steps_done} is in {run.save()}")
+            run.finish()
+        except (RewardServiceError, NotFiniteError) as error:
+            where = run.where_to_go_on()
+            if interrupted.requested:
+                raise InterruptedRun(f"interrupted while the reward service was away; {where}") from error
+            error.add_note(where)
             raise
-        run.monitor.say(f"saved {save_model(run.backend, run.folder, FINAL)}; plot in {plot_run(run.folder)}")
+        except OSError as error:
+            raise StorageError(
+                f"{run.folder} cannot be written to: {error.strerror or error}. Make room; {run.last_checkpoint()}"
+            ) from error
         return run.folder
 
 
 def _loop(run: Run, interrupted: Interruption) -> None:
     config, monitor = run.config, run.monitor
-    skipped_in_a_row = 0
-    monitor.log({"step": 0} | run.evaluator.metrics(0, monitor.log_evaluation))
-    for step, prompts in enumerate(itertools.islice(run.stream, config.steps), start=1):
+    if run.steps_done == 0:
+        monitor.log({"step": 0} | run.evaluate())
+    while run.steps_done < config.steps:
+        step = run.steps_done + 1
         clock = Stopwatch("rollout")
-        rollouts = run.collect(prompts, step)
+        rollouts = run.collect(run.prompts.take(), step)
         groups = rollouts.groups
         clock.lap("update")
         advantages = run.advantages(groups)
@@ -64,7 +74,7 @@ def _loop(run: Run, interrupted: Interruption) -> None:
             for batch in batches
         ]
         clock.lap("rest")
-        run.steps_done = step
+        run.done(step)
         monitor.log_rollouts(step, groups, advantages)
         monitor.log(
             {"step": step}
@@ -73,14 +83,10 @@ def _loop(run: Run, interrupted: Interruption) -> None:
             | update_metrics(updates, learning_rate=rate)
             | time_metrics(rollouts, clock)
             | {"peak_mem_gb": run.backend.peak_memory_gb()}
-            | run.evaluator.metrics(step, monitor.log_evaluation)
+            | run.reward_change()
+            | run.evaluate()
         )
-        skipped_in_a_row = skipped_in_a_row + 1 if not all(update.applied for update in updates) else 0
-        if skipped_in_a_row == _MOST_SKIPPED_IN_A_ROW:
-            raise NotFiniteError(
-                f"loss or gradient were not finite {skipped_in_a_row} steps in a row; the model is in {run.save()}"
-            )
+        run.check(groups, batches, updates)
         if interrupted.requested:
-            raise InterruptedRun(f"interrupted; the model after step {step} is in {run.save()}")
-        if config.save_every and step % config.save_every == 0:
-            monitor.say(f"saved {run.save()}")
+            raise InterruptedRun(f"interrupted; {run.where_to_go_on()}")
+        run.save_if_due()

@@ -44,17 +44,23 @@ class Scores:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """A prompt, its G completions and their scores."""
+    """A prompt, its G completions and their scores, and what is learnt from where that is not the same (`nulls`)."""
 
     prompt: Prompt
     rollouts: list[Rollout]
     texts: list[str]
-    scores: Scores
+    scores: Scores  # as the service gave them
+    learnt: Scores | None = None
+
+    @property
+    def rewards(self) -> Scores:
+        """What is learnt from."""
+        return self.learnt or self.scores
 
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """How to sample. Temperature 0 is greedy, which only evaluation may be; `seed` and `step` key the noise.
+    """How to sample. Temperature 0 is greedy, which only evaluation may be; `seed`, `step` and `stream` key the noise.
 
     top_k, top_p and min_p narrow the vocabulary, in this order, each over what the one before it kept; 0, 1 and 0 keep
     all. `rows` bounds the completions sampled at a time.
@@ -70,3 +76,9 @@ class Sampling:
     rows: int = 128
     seed: int = 0
     step: int = 0
+    stream: int = 0
+
+    def noise_key(self, prompt: int, completion: int) -> tuple[int, ...]:
+        """What the noise of a completion is drawn by. Stream 0 is training's, and not in the key."""
+        key = (self.seed, self.step, prompt, completion)
+        return (*key, self.stream) if self.stream else key

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.util
+import platform
+
 from grpo_client.backends.base import Backend
 from grpo_client.config import TrainConfig
 from grpo_client.errors import ConfigError
@@ -9,8 +12,27 @@ from grpo_client.errors import ConfigError
 
 def load_backend(config: TrainConfig) -> Backend:
     """The backend with the run's model in it. Raises ConfigError."""
+    return {"auto": _auto, "torch": _torch, "mlx": _mlx}[config.backend](config)
+
+
+def _auto(config: TrainConfig) -> Backend:
+    apple_silicon = (platform.system(), platform.machine()) == ("Darwin", "arm64")
+    return (_mlx if apple_silicon and importlib.util.find_spec("mlx_lm") else _torch)(config)
+
+
+def _torch(config: TrainConfig) -> Backend:
     try:
         from grpo_client.backends.torch_backend import TorchBackend
     except ImportError as error:
         raise ConfigError(f"training needs PyTorch ({error}): pip install 'hallmark-rl[torch]'") from error
     return TorchBackend(config)
+
+
+def _mlx(config: TrainConfig) -> Backend:
+    try:
+        from grpo_client.backends.mlx_backend import MlxBackend
+    except ImportError as error:
+        raise ConfigError(
+            f"--backend mlx needs MLX ({error}): pip install 'hallmark-rl[mlx]' (on Linux 'mlx[cpu]' as well)"
+        ) from error
+    return MlxBackend(config)

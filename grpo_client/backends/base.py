@@ -29,6 +29,7 @@ class Backend(Protocol):
     tokenizer: Tokenizer
     notes: list[str]  # what was chosen for this model, for the log
     logprob_tolerance: float  # mean difference of two computations of one logprob that rounding explains
+    fingerprint: str  # of the weights as training starts, adapters apart: a run resumes on these alone
 
     def sample(self, prompts: Sequence[Prompt], sampling: Sampling) -> Iterator[tuple[int, list[Rollout]]]:
         """Groups as they finish, each with its prompt's place in `prompts`."""
@@ -40,7 +41,13 @@ class Backend(Protocol):
         """One optimizer step on a batch."""
 
     def save(self, path: Path) -> None:
-        """Model, tokenizer and generation config in Hugging Face format."""
+        """Model (or adapter), tokenizer and generation config in Hugging Face format. Raises OSError."""
+
+    def save_state(self, path: Path) -> None:
+        """What `save` leaves out and an exact resume needs: optimizer and random generators. Raises OSError."""
+
+    def load_state(self, path: Path) -> None:
+        """The weights that `save` wrote into this folder, and what `save_state` did. Raises ConfigError."""
 
     def peak_memory_gb(self) -> float:
         """The most memory that was in use at a time: of the device, or of the process on a CPU."""

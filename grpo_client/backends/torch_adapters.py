@@ -17,7 +17,7 @@ import torch
 from transformers import PreTrainedModel
 
 from grpo_client.backends.torch_matmul import use_onednn
-from grpo_client.backends.torch_models import load_model
+from grpo_client.backends.torch_models import load_model, quiet
 from grpo_client.config import TrainConfig
 from grpo_client.errors import ConfigError
 
@@ -26,10 +26,11 @@ _FROZEN = "reference"
 
 @dataclass(frozen=True)
 class Trained:
-    """The policy, what saves it, and the reference: entering `reference` gives the model to run."""
+    """The policy, what saves and loads it, and the reference: entering `reference` gives the model to run."""
 
     policy: PreTrainedModel
     save: Callable[[Path], None]
+    load: Callable[[Path], None]  # what `save` wrote, into the policy
     reference: Callable[[], AbstractContextManager[PreTrainedModel]]
     note: str | None = None
 
@@ -38,7 +39,27 @@ def prepare_training(model: PreTrainedModel, config: TrainConfig, *, device: str
     """Attach an adapter where one is asked for, and keep a reference where a KL needs one. Raises ConfigError."""
     if config.lora_rank or config.adapter is not None:
         return _with_adapter(model, config, device=device)
-    return Trained(model, model.save_pretrained, _frozen_reference(model, config, device=device))
+    return Trained(
+        model,
+        model.save_pretrained,
+        lambda path: load_weights(model, path),
+        _frozen_reference(model, config, device=device),
+        note=None if config.ref_dtype == "float32" else "the reference is in bfloat16: KL begins near 1e-3, not at 0",
+    )
+
+
+def load_weights(model: PreTrainedModel, path: Path) -> None:
+    """Weights that `save_pretrained` wrote, in place. Raises ConfigError for another model's.
+
+    Through `from_pretrained`, which alone knows under which names and in how many files a model is saved.
+    """
+    with quiet():
+        saved = dict(type(model).from_pretrained(str(path), dtype=torch.float32).named_parameters())
+    with torch.no_grad():
+        for name, ours in model.named_parameters():
+            if name not in saved or saved[name].shape != ours.shape:
+                raise ConfigError(f"{path} holds another model: {name} is missing or has another shape")
+            ours.copy_(saved[name])
 
 
 def _frozen_reference(
@@ -56,6 +77,7 @@ def _frozen_reference(
                 f"--ref-model {config.ref_model} has {theirs} tokens and --model {ours}; they must share a tokenizer"
             )
     reference.requires_grad_(False)
+    reference.to(getattr(torch, config.ref_dtype))
     use_onednn(reference)
     return lambda: contextlib.nullcontext(reference)
 
@@ -66,7 +88,7 @@ def _no_reference() -> AbstractContextManager[PreTrainedModel]:
 
 def _with_adapter(model: PreTrainedModel, config: TrainConfig, *, device: str) -> Trained:
     try:
-        from peft import LoraConfig, PeftModel, get_peft_model
+        from peft import LoraConfig, PeftModel, get_peft_model, load_peft_weights, set_peft_model_state_dict
     except ImportError as error:
         raise ConfigError(f"adapters need peft ({error}): pip install peft") from error
     adapted: Any
@@ -76,6 +98,7 @@ def _with_adapter(model: PreTrainedModel, config: TrainConfig, *, device: str) -
                 r=config.lora_rank,
                 lora_alpha=config.lora_alpha,  # type: ignore[arg-type]  # a float does; peft says int
                 target_modules=list(config.lora_targets) or "all-linear",
+                use_dora=config.dora,
                 task_type="CAUSAL_LM",
             )
             adapted = get_peft_model(model, wanted)
@@ -104,10 +127,17 @@ def _with_adapter(model: PreTrainedModel, config: TrainConfig, *, device: str) -
     reference: Any = without_adapter if config.adapter is None else frozen_adapter
     if config.ref_model is not None:
         reference = _frozen_reference(policy, config, device=device)
+
+    def load_adapter(path: Path) -> None:
+        found: Any = set_peft_model_state_dict(adapted, load_peft_weights(str(path), device=device), "default")
+        if found.unexpected_keys:
+            raise ConfigError(f"{path} holds another adapter: it has {found.unexpected_keys[0]}")
+
     trained, total = adapted.get_nb_trainable_parameters()
     return Trained(
         policy,
         lambda path: adapted.save_pretrained(str(path), selected_adapters=["default"]),
+        load_adapter,
         reference,
         note=f"training an adapter: {trained:,} of {total:,} weights",
     )

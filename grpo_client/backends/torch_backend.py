@@ -18,11 +18,13 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 
 from grpo_client.array_ops import ArrayOps
 from grpo_client.backends.base import UpdateStats
+from grpo_client.backends.draws import extra_stop_ids
 from grpo_client.backends.torch_adapters import prepare_training, trainable
 from grpo_client.backends.torch_forward import choose_forward
 from grpo_client.backends.torch_matmul import packed_weights, use_onednn
-from grpo_client.backends.torch_models import extra_stop_ids, load_model, quiet
+from grpo_client.backends.torch_models import load_model, quiet
 from grpo_client.backends.torch_sampling import sample_groups
+from grpo_client.backends.torch_state import read_state, weights_fingerprint, write_errors, write_state
 from grpo_client.batch import Batch, micro_batches
 from grpo_client.config import TrainConfig
 from grpo_client.errors import ConfigError
@@ -54,7 +56,9 @@ class TorchBackend:
         self._device = choose_device(config.device)
         loaded = load_model(config.model, device=self._device)
         self.tokenizer: Any = loaded.tokenizer
+        self.fingerprint = weights_fingerprint(loaded.model)
         self._stop_ids = loaded.stop_ids | extra_stop_ids(config.stop, loaded.tokenizer)
+        torch.manual_seed(config.seed)  # a new adapter's weights are drawn
         self._trained = prepare_training(loaded.model, config, device=self._device)
         self.model = self._trained.policy
         self._logprobs_of, plain_note = choose_forward(self.model)
@@ -150,10 +154,20 @@ class TorchBackend:
         return torch.autocast(self._device.partition(":")[0], dtype=getattr(torch, self._dtype))
 
     def save(self, path: Path) -> None:
-        """Model (or adapter), tokenizer and generation config in Hugging Face format."""
-        with quiet():
+        """Model (or adapter), tokenizer and generation config in Hugging Face format. Raises OSError."""
+        with quiet(), write_errors():
             self._trained.save(path)
             self.tokenizer.save_pretrained(path)
+
+    def save_state(self, path: Path) -> None:
+        """What `save` leaves out and an exact resume needs: optimizer and random generators. Raises OSError."""
+        with write_errors():
+            write_state(path, self._optimizer, device=self._device)
+
+    def load_state(self, path: Path) -> None:
+        """The weights that `save` wrote into this folder, and what `save_state` did. Raises ConfigError."""
+        self._trained.load(path)
+        read_state(path, self._optimizer, device=self._device)
 
     def peak_memory_gb(self) -> float:
         """The most memory that was in use at a time: of the device, or of the process on a CPU."""

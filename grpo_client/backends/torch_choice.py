@@ -4,12 +4,8 @@ from __future__ import annotations
 
 import torch
 
+from grpo_client.backends.draws import narrows
 from grpo_client.types import Sampling
-
-
-def narrows(sampling: Sampling) -> bool:
-    """Whether a token may be left out."""
-    return bool(sampling.temperature) and (sampling.top_k > 0 or sampling.top_p < 1 or sampling.min_p > 0)
 
 
 def choose(

@@ -30,7 +30,7 @@ def selected_logprobs(
     """
     head = model.get_output_embeddings()
     rows = max(1, CHUNK_ELEMENTS // head.weight.shape[0])
-    plain = type(head) is torch.nn.Linear and head.bias is None
+    plain = type(head) is torch.nn.Linear and head.bias is None and head.weight.dtype == torch.float32
     if kept is None and plain and soft_cap(model) is None and not torch.is_autocast_enabled(hidden.device.type):
         chosen: torch.Tensor = SelectedLogprobs.apply(hidden / temperature, head.weight, ids, rows)
         return chosen

@@ -14,8 +14,9 @@ import torch
 from numpy.typing import NDArray
 from transformers import PreTrainedModel
 
+from grpo_client.backends.draws import narrows, noise
 from grpo_client.backends.torch_cache import Pair, pairs, roomy_cache
-from grpo_client.backends.torch_choice import choose, narrows
+from grpo_client.backends.torch_choice import choose
 from grpo_client.backends.torch_forward import hidden_states, run_prompts
 from grpo_client.backends.torch_head import head_logits
 from grpo_client.types import FinishReason, Prompt, Rollout, Sampling
@@ -163,9 +164,3 @@ class _Drawn:
             reason = _FINISH_REASONS[int(self._stopped[row])]
             group.append(Rollout(self._tokens[row, :n].tolist(), self._logprobs[row, :n].tolist(), reason, kept))
         return group
-
-
-def noise(prompts: Sequence[Prompt], sampling: Sampling) -> NDArray[np.float64]:
-    """Uniform numbers in [0, 1), (rows, max_tokens), one stream a completion."""
-    keys = [(sampling.seed, sampling.step, prompt.index, g) for prompt in prompts for g in range(sampling.group_size)]
-    return np.stack([np.random.default_rng(key).random(sampling.max_tokens) for key in keys])

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from grpo_client import cli
 from grpo_client.config import TrainConfig
-from tests.client.runs import Configure
+from tests.client.runs import Configure, Run
 from tests.client.tiny import save_tiny
 from tests.conftest import Server
 
@@ -62,3 +63,19 @@ def configure(tiny: str, data: Path, tmp_path: Path, server: Server) -> Configur
         return TrainConfig.model_validate(settings | changes)
 
     return make
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Exit code, output and errors of a command run in this process, in a folder of its own."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")
+
+    def run(*arguments: object) -> tuple[int, str, str]:
+        with pytest.raises(SystemExit) as exit_:
+            cli.main([str(one) for one in arguments])
+        captured = capsys.readouterr()
+        assert "Traceback" not in captured.err
+        return int(exit_.value.code or 0), captured.out, captured.err
+
+    return run

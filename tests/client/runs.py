@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -13,6 +14,9 @@ class Configure(Protocol):
     """Makes the configuration of a short run on a tiny model, with changes."""
 
     def __call__(self, **changes: object) -> TrainConfig: ...
+
+
+Run = Callable[..., tuple[int, str, str]]  # arguments of grpo-client -> exit code, output, errors
 
 
 def read(file: Path) -> list[dict[str, Any]]:

@@ -1,18 +1,43 @@
-"""Rows from files and the generator, prompts from rows, batches from prompts."""
+"""Rows from records, prompts from rows, the prompts of each step from these."""
 
 from __future__ import annotations
 
 import itertools
 import json
 import re
+from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from grpo_client.data import addition_rows, batches, build_prompts, load_rows, read_few_shot, to_row
+from grpo_client.config import TrainConfig
+from grpo_client.data import (
+    batches,
+    build_prompts,
+    evaluation_rows,
+    left_out,
+    read_few_shot,
+    shard,
+    steps_of,
+    training_rows,
+    with_steps,
+)
 from grpo_client.errors import ConfigError
+from grpo_client.rows import Columns, Row, to_row
 from grpo_client.types import Prompt
 from tests.client.tiny import tiny_tokenizer
+
+ASKED = {"role": "user", "content": "q"}
+
+
+def configured(**changes: object) -> TrainConfig:
+    return TrainConfig.model_validate({"suite": "r1@1"} | changes)
+
+
+# ---- rows --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -22,8 +47,11 @@ from tests.client.tiny import tiny_tokenizer
         ({"prompt": "q", "gold": 7}, "7"),
         ({"problem": "q", "solution": "3 + 4 = 7\n#### 7"}, "7"),
         ({"question": "q", "answer": "1,000 #### 1,234 "}, "1,234"),
-        ({"question": "q", "gold": ["1/2", "0.5"]}, ["1/2", "0.5"]),
+        ({"question": "q", "gold": ["1/2", "0.5", 3]}, ["1/2", "0.5", "3"]),
         ({"question": "q", "gold": 0}, "0"),
+        ({"question": "q", "gold": " ", "answer": "7"}, "7"),
+        ({"question": "q", "gold": Decimal("1.10")}, "1.10"),
+        ({"question": "q", "gold": Decimal("1E+2")}, "100"),
     ],
 )
 def test_golds_are_found_by_the_usual_names(record: dict[str, object], gold: object) -> None:
@@ -40,8 +68,23 @@ def test_golds_are_found_by_the_usual_names(record: dict[str, object], gold: obj
         ({"question": "q", "answer": ""}, "no gold"),
         ({"question": "q", "answer": None}, "no gold"),
         ({"answer": "7"}, "no question"),
-        ({"question": "q", "answer": 1.5}, "write it as a string"),
+        ({"question": " \n", "answer": "7"}, "no question"),
+        ({"question": 3, "answer": "7"}, "question holds int, not text or a list of chat messages"),
+        ({"messages": "q", "answer": "7"}, "messages holds str, not a list of chat messages"),
+        ({"question": "q", "answer": 1.5}, "the gold is a float, which has lost how it was written"),
+        ({"question": "q", "answer": True}, "write it as a string"),
+        ({"question": "q", "answer": {"value": 1}}, "the gold is a dict, neither a string nor a list of strings"),
+        ({"question": "q", "answer": ["7", " "]}, "one of the golds is empty"),
         ({"question": "q", "answer": "see ####"}, "nothing follows the ####"),
+        ({"question": "q\ud83d", "answer": "7"}, "hold half of a character"),
+        ({"question": "q", "answer": "\ud83d"}, "hold half of a character"),
+        ({"messages": [ASKED, {"role": "user"}], "answer": "7"}, "message 2 content: Field required"),
+        ({"messages": [ASKED | {"content": [{"type": "image"}]}], "answer": "7"}, "message 1 content: "),
+        ({"messages": [ASKED | {"tool_calls": []}], "answer": "7"}, "message 1 tool_calls: Extra inputs"),
+        ({"messages": [ASKED, {"role": "assistant", "content": "7"}], "answer": "7"}, "ends with the assistant's turn"),
+        ({"messages": [ASKED, {"role": "assistant", "content": "7"}]}, "no gold"),
+        ({"messages": ["q"], "answer": "7"}, "messages holds list, not a list of chat messages"),
+        ({"\x1b[2Jx": 1}, "keys found: '\\x1b[2Jx'"),
         ([], "a JSON object is expected"),
     ],
 )
@@ -49,67 +92,254 @@ def test_a_row_that_cannot_be_used_is_named(record: object, message: str, tmp_pa
     file = tmp_path / "data.jsonl"
     file.write_text(json.dumps({"question": "q", "answer": "7"}) + "\n" + json.dumps(record) + "\n")
     with pytest.raises(ConfigError, match=re.escape(message)) as error:
-        load_rows(str(file), config=None, split="train", seed=0, held_out=False)
-    assert str(file) in str(error.value)
-    assert "row 2" in str(error.value)
+        training_rows(configured(data=str(file)))
+    assert f"{file}, row 2" in str(error.value)
+
+
+def test_the_first_of_several_bad_rows_is_told_with_their_number(tmp_path: Path) -> None:
+    file = tmp_path / "data.jsonl"
+    file.write_text('{"question": "q", "answer": "7"}\nnot JSON\n{"question": "q"}\n{}\n')
+    with pytest.raises(ConfigError, match=r"row 2: not JSON .*\n\(and 2 more rows cannot be used"):
+        training_rows(configured(data=str(file)))
+
+
+def test_named_columns_are_read_and_no_other() -> None:
+    record = {"question": "usual", "answer": "usual", "q": "named", "g": "7", "level": 3, "tags": ["a", None]}
+    columns = Columns("q", "g", ("level", "tags"))
+    row = to_row(record, where="here", columns=columns)
+    assert (row.question, row.gold, row.metadata) == ("named", "7", {"level": 3, "tags": ["a", None]})
+    assert (row.question_column, row.gold_column) == ("q", "g")
+    for missing, message in [
+        ({"q": "named"} | {"answer": "7"}, "no gold (--gold-column g); keys found: q, answer"),
+        ({"question": "q", "g": "7"}, "no question (--question-column q)"),
+        ({"q": "named", "g": None}, "no gold: g (--gold-column) is empty"),
+        ({"q": "named", "g": "7", "level": 3}, "no column tags (--metadata-column); keys found: q, g, level"),
+    ]:
+        with pytest.raises(ConfigError, match=re.escape(f"here: {message}")):
+            to_row(missing, where="here", columns=columns)
+
+
+@pytest.mark.parametrize("value", [float("nan"), object(), "\ud83d", 2**64, {"deep": [float("inf")]}])
+def test_metadata_that_cannot_be_sent_is_refused_before_training(value: object) -> None:
+    with pytest.raises(ConfigError, match=r"here: (extra cannot be sent|.* hold half of a character)"):
+        to_row({"question": "q", "answer": "7", "extra": value}, where="here", columns=Columns(metadata=("extra",)))
+
+
+def test_messages_of_a_table_lose_the_keys_that_are_null() -> None:
+    messages = [{"role": "system", "content": "s", "tool_calls": None}, ASKED | {"name": None}]
+    row = to_row({"messages": messages, "answer": "7"}, where="here")
+    assert row.question == [{"role": "system", "content": "s"}, ASKED]
+
+
+def test_csv_golds_are_text_as_they_stand_and_messages_are_json(tmp_path: Path) -> None:
+    file = tmp_path / "data.csv"
+    file.write_text('messages,answer\n"[{""role"": ""user"", ""content"": ""q""}]",1.10\n')
+    (row,) = training_rows(configured(data=str(file)))
+    assert (row.question, row.gold) == ([ASKED], "1.10")
 
 
 def test_a_line_separator_within_a_string_does_not_end_the_row(tmp_path: Path) -> None:
     file = tmp_path / "data.jsonl"
     row = {"question": "a\u2028b\x85c\x0cd", "answer": "7"}
     file.write_text(json.dumps(row, ensure_ascii=False) + "\n")
-    (read,) = load_rows(str(file), config=None, split="train", seed=0, held_out=False)
+    (read,) = training_rows(configured(data=str(file)))
     assert read.question == row["question"]
 
 
-def test_gsm8k_is_read(shared: Path) -> None:
-    rows = load_rows(str(shared / "data/gsm8k/train.jsonl"), config=None, split="train", seed=0, held_out=False)
+def test_gsm8k_is_read_and_held_out_from_one_folder(shared: Path) -> None:
+    config = configured(data=str(shared / "data/gsm8k"), eval_prompts=1_319)
+    rows = training_rows(config)
     assert len(rows) == 7473
     assert rows[0].gold == "72"
+    assert len(evaluation_rows(config)) == 1_319
+
+
+@pytest.mark.parametrize(
+    ("files", "changes", "expected"),
+    [
+        (["train", "valid", "test"], {}, ["valid"]),
+        (["train", "test"], {}, ["test"]),
+        (["train"], {}, []),
+        (["train", "test"], {"eval_every": 0}, []),
+        (["train", "valid", "test"], {"eval_data": "test.jsonl"}, ["test"]),
+    ],
+)
+def test_the_held_out_file_of_a_folder_is_evaluated_on(
+    files: list[str], changes: dict[str, object], expected: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in files:
+        (tmp_path / f"{name}.jsonl").write_text(json.dumps({"question": name, "answer": "7"}))
+    config = configured(data=str(tmp_path), **changes)
+    assert [row.question for row in training_rows(config)] == ["train"]
+    assert [row.question for row in evaluation_rows(config)] == expected
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"gold_column": "g"}, "--data addition has no columns"),
+        ({"epochs": 2, "steps": 7}, "--epochs 2 and --steps 7"),
+    ],
+)
+def test_options_that_contradict_each_other_are_refused(changes: dict[str, object], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        training_rows(configured(**changes))
 
 
 def test_held_out_pairs_are_never_trained_on() -> None:
-    def pairs(held_out: bool) -> set[tuple[int, ...]]:
-        rows = addition_rows(seed=1, held_out=held_out)
-        assert all(str(sum(numbers(row.question))) == row.gold for row in rows)
-        return {tuple(sorted(numbers(row.question))) for row in rows}
+    def numbers(row: Row) -> list[int]:
+        return [int(one) for one in re.findall(r"\d+", str(row.question))]
 
-    def numbers(text: object) -> list[int]:
-        return [int(one) for one in re.findall(r"\d+", str(text))]
+    def pairs(rows: Any) -> set[tuple[int, ...]]:
+        assert all(str(sum(numbers(row))) == row.gold for row in rows)
+        return {tuple(sorted(numbers(row))) for row in rows}
 
-    assert not pairs(True) & pairs(False)
-    assert len(addition_rows(seed=1, held_out=True)) >= 64
-    assert addition_rows(seed=1, held_out=True) == addition_rows(seed=1, held_out=True)
-    assert addition_rows(seed=2, held_out=True) != addition_rows(seed=1, held_out=True)
+    config, other = configured(seed=1, eval_prompts=9_999), configured(seed=2, eval_prompts=9_999)
+    assert not pairs(training_rows(config)) & pairs(evaluation_rows(config))
+    assert len(evaluation_rows(config)) >= 64
+    assert evaluation_rows(config) == evaluation_rows(config)
+    assert evaluation_rows(config) != evaluation_rows(other)
+
+
+# ---- prompts -----------------------------------------------------------------------------------------------
 
 
 def test_prompts_go_through_the_template_once_and_long_ones_are_left_out() -> None:
     tokenizer = tiny_tokenizer()
     rows = [
-        to_row({"question": "2+2?", "answer": "4"}, where=""),
-        to_row({"question": "x" * 99, "answer": "4"}, where=""),
+        to_row({"question": "2+2?", "answer": "4", "level": 1}, where="", columns=Columns(metadata=("level",))),
+        to_row({"question": "x" * 99, "answer": "4"}, where="", number=5),
     ]
     few_shot = [{"role": "user", "content": "1+1?"}, {"role": "assistant", "content": "2"}]
     prompts = build_prompts(rows, tokenizer, system="Add.", few_shot=few_shot, limit=80)
-    assert [one.index for one in prompts] == [0]
+    assert [(one.index, one.metadata) for one in prompts] == [(0, {"level": 1})]
     text = tokenizer.decode(prompts[0].token_ids)
     assert text == "<|system|>Add.<|end|><|user|>1+1?<|end|><|assistant|>2<|end|><|user|>2+2?<|end|><|assistant|>"
+    assert left_out(rows, prompts, limit=80) == "1 over --max-prompt-length 80 left out: row 5"
+    assert left_out(rows[:1], prompts, limit=80) == ""
     with pytest.raises(ConfigError, match="the shortest has"):
         build_prompts(rows, tokenizer, system=None, few_shot=[], limit=3)
 
 
-def test_few_shot_lines_have_a_question_and_a_completion(tmp_path: Path) -> None:
+def test_messages_that_the_template_refuses_are_named() -> None:
+    tokenizer = tiny_tokenizer()
+    tokenizer.chat_template = (
+        "{% if messages[0]['role'] == 'system' %}{{ raise_exception('System role not supported') }}{% endif %}"
+    )
+    row = to_row({"question": "2+2?", "answer": "4"}, where="", number=3)
+    with pytest.raises(
+        ConfigError, match=r"row 3: .* refuses the messages \(system, user\): System role not supported"
+    ):
+        build_prompts([row], tokenizer, system="Add.", few_shot=[], limit=80)
+
+
+@pytest.mark.parametrize("line", ['{"question": "q"}', '{"question": "q", "completion": 7}', "not JSON", "[]"])
+def test_few_shot_rows_have_a_question_and_a_completion(line: str, tmp_path: Path) -> None:
     file = tmp_path / "shots.jsonl"
-    file.write_text('{"question": "q", "completion": "c"}\n\n{"question": "q"}\n')
-    with pytest.raises(ConfigError, match="line 3"):
+    good = '{"question": "q", "completion": "c"}\n\n'
+    file.write_text(good)
+    assert read_few_shot(file) == [ASKED, {"role": "assistant", "content": "c"}]
+    assert read_few_shot(None) == []
+    file.write_text(good + line)
+    with pytest.raises(ConfigError, match=r"--few-shot .*, row 3: "):
         read_few_shot(file)
 
 
-def test_each_epoch_holds_every_prompt_once_in_an_order_of_its_own() -> None:
-    prompts = [Prompt(i, [], (i,), "") for i in range(10)]
-    stream = list(itertools.islice(batches(prompts, size=4, seed=0), 10))
-    order = [one.index for batch in stream for one in batch]
-    epochs = [order[start : start + 10] for start in range(0, 40, 10)]
-    assert all(sorted(epoch) == list(range(10)) for epoch in epochs)
-    assert len({tuple(epoch) for epoch in epochs}) == 4
-    assert stream == list(itertools.islice(batches(prompts, size=4, seed=0), 10))
+# ---- steps -------------------------------------------------------------------------------------------------
+
+
+@st.composite
+def streams(draw: st.DrawFn) -> tuple[list[Prompt], dict[str, Any]]:
+    """Prompts whose indices have gaps, as those of filtered data have, and the arguments of a stream of them."""
+    lengths = draw(st.lists(st.integers(1, 30), min_size=1, max_size=25))
+    prompts = [Prompt(3 * place, [], (0,) * length, "") for place, length in enumerate(lengths)]
+    return prompts, {
+        "size": draw(st.integers(1, len(prompts))),
+        "seed": draw(st.integers(0, 3)),
+        "shuffle": draw(st.booleans()),
+        "length_buckets": draw(st.booleans()),
+    }
+
+
+@given(streams())
+def test_every_prompt_comes_once_an_epoch_and_never_twice_in_a_step(case: tuple[list[Prompt], dict[str, Any]]) -> None:
+    prompts, options = case
+    count, size = len(prompts), options["size"]
+    steps = list(itertools.islice(batches(prompts, **options), steps_of(4, count, size)))
+    order = [prompt.index for step in steps for prompt in step]
+    everyone = sorted(prompt.index for prompt in prompts)
+    assert [sorted(order[start : start + count]) for start in range(0, 4 * count, count)] == [everyone] * 4
+    assert all(len({prompt.index for prompt in step}) == len(step) == size for step in steps)
+
+
+@given(streams(), st.integers(0, 12))
+def test_the_stream_depends_on_its_arguments_alone_so_a_run_can_skip_ahead(
+    case: tuple[list[Prompt], dict[str, Any]], skipped: int
+) -> None:
+    prompts, options = case
+    whole = list(itertools.islice(batches(prompts, **options), skipped + 3))
+    assert list(itertools.islice(batches(prompts, **options), skipped, skipped + 3)) == whole[skipped:]
+
+
+@given(streams())
+def test_length_buckets_cut_an_epoch_into_ranges_that_do_not_overlap(case: tuple[list[Prompt], dict[str, Any]]) -> None:
+    prompts, options = case
+    size, seed = options["size"], options["seed"]
+    steps = itertools.islice(batches(prompts, size=size, seed=seed, length_buckets=True), len(prompts) // size)
+    ranges = sorted(
+        (min(lengths), max(lengths)) for lengths in ([len(one.token_ids) for one in step] for step in steps)
+    )
+    assert all(before[1] <= after[0] for before, after in itertools.pairwise(ranges))
+
+
+def test_a_step_over_the_end_of_an_epoch_is_filled_with_like_lengths() -> None:
+    prompts = [Prompt(i, [], (0,) * (i + 1), "") for i in range(100)]
+    for step in itertools.islice(batches(prompts, size=8, seed=0, length_buckets=True), 200):
+        lengths = [len(prompt.token_ids) for prompt in step]
+        assert max(lengths) - min(lengths) <= 16
+
+
+def test_epochs_differ_when_shuffled_and_keep_the_order_of_the_data_when_not() -> None:
+    prompts = [Prompt(i, [], (0,) * (10 - i), "") for i in range(10)]
+
+    def epochs(**options: Any) -> list[tuple[int, ...]]:
+        order = [one.index for step in itertools.islice(batches(prompts, size=5, seed=0, **options), 8) for one in step]
+        return [tuple(order[start : start + 10]) for start in range(0, 40, 10)]
+
+    assert len(set(epochs())) == 4
+    assert len(set(epochs(length_buckets=True))) > 1
+    assert set(epochs(shuffle=False)) == {tuple(range(10))}
+    assert set(epochs(shuffle=False, length_buckets=True)) == {tuple(reversed(range(10)))}
+
+
+@pytest.mark.parametrize("count", [0, 2])
+def test_fewer_prompts_than_a_step_takes_are_refused(count: int) -> None:
+    prompts = [Prompt(i, [], (i,), "") for i in range(count)]
+    with pytest.raises(ConfigError, match=f"--prompts-per-step 3 is more than the {count} prompts"):
+        batches(prompts, size=3, seed=0)
+
+
+@given(st.integers(1, 6), st.integers(0, 5))
+def test_shards_are_equal_disjoint_and_complete(ranks: int, share: int) -> None:
+    prompts = [Prompt(i, [], (i,), "") for i in range(ranks * share)]
+    shards = [shard(prompts, rank=rank, ranks=ranks) for rank in range(ranks)]
+    assert [len(one) for one in shards] == [share] * ranks
+    assert list(itertools.chain(*shards)) == prompts
+
+
+def test_a_step_that_cannot_be_dealt_out_evenly_is_refused() -> None:
+    prompts = [Prompt(i, [], (i,), "") for i in range(4)]
+    with pytest.raises(ConfigError, match="4 prompts of a step cannot be dealt out evenly to 3 processes"):
+        shard(prompts, rank=0, ranks=3)
+
+
+@pytest.mark.parametrize(
+    ("epochs", "prompts", "size", "steps"), [(1, 8, 4, 2), (1, 9, 4, 3), (2, 9, 4, 5), (3, 5, 5, 3)]
+)
+def test_epochs_are_whole_steps(epochs: int, prompts: int, size: int, steps: int) -> None:
+    assert steps_of(epochs, prompts, size) == steps
+    config = configured(epochs=epochs, prompts_per_step=size)
+    told = with_steps(config, [Prompt(i, [], (i,), "") for i in range(prompts)])
+    assert (told.steps, told.epochs) == (steps, None)
+    assert with_steps(configured(steps=7), []).steps == 7

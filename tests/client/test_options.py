@@ -251,3 +251,11 @@ def test_a_sampler_that_disagrees_with_the_trainer_is_found_before_training(
     monkeypatch.setattr("grpo_client.backends.torch_sampling.run_prompts", shifted)
     with pytest.raises(ConfigError, match="sampler and trainer disagree"):
         train(configure())
+
+
+def test_a_reference_in_bfloat16_gives_a_kl_that_begins_near_0(configure: Configure, tmp_path: Path) -> None:
+    exact = read(train(configure(output_dir=tmp_path / "a", eval_every=0)) / "metrics.jsonl")
+    rough = read(train(configure(output_dir=tmp_path / "b", eval_every=0, ref_dtype="bfloat16")) / "metrics.jsonl")
+    assert exact[1]["kl"] == pytest.approx(0, abs=1e-6)
+    assert 1e-6 < rough[1]["kl"] < 1e-2
+    assert rough[3]["kl"] == pytest.approx(exact[3]["kl"], abs=0.02)

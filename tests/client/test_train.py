@@ -73,8 +73,8 @@ def test_a_run_writes_rows_rollouts_plot_and_model_that_agree(configure: Configu
     assert {"config.json", "model.safetensors", "generation_config.json", "tokenizer.json"} <= {
         one.name for one in (folder / "final").iterdir()
     }
-    assert (folder / "step-2" / "model.safetensors").exists()
-    assert not list(folder.glob(".*"))
+    assert (folder / "checkpoints" / "step-000002" / "model.safetensors").exists()
+    assert not list(folder.rglob(".*"))
 
 
 def test_the_saved_model_reproduces_the_last_evaluation(configure: Configure) -> None:
@@ -136,7 +136,7 @@ def test_a_step_whose_completions_are_all_null_takes_no_update_and_is_counted(
                 group["statuses"][name] = ["timeout"] * len(group["totals"])
 
     with proxy(server.url, edited(unscore)) as url:
-        folder = train(configure(reward_url=url, eval_every=0))
+        folder = train(configure(reward_url=url, eval_every=0, max_null_fraction=1))
     for row in read(folder / "metrics.jsonl")[1:]:
         assert row["reward"] is None
         assert row["loss"] is None
@@ -180,9 +180,10 @@ def test_a_service_that_dies_mid_run_stops_it_with_the_path_of_what_was_saved(
     folder = configure().output_dir
     saved = [note for note in config_error.value.__notes__ if "step-" in note]
     steps = [row["step"] for row in read(folder / "metrics.jsonl")]
+    checkpoint = folder / "checkpoints" / f"step-{steps[-1]:06d}"
     assert saved
-    assert str(folder / f"step-{steps[-1]}") in saved[0]
-    assert (folder / f"step-{steps[-1]}" / "model.safetensors").exists()
+    assert str(checkpoint) in saved[0]
+    assert (checkpoint / "model.safetensors").exists()
     assert 0 < len(steps) < 50
 
 
@@ -276,7 +277,7 @@ def test_an_interrupted_run_saves_and_exits_130(signal_name: str, server: Server
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 130, errors
     assert "Traceback" not in errors
-    (saved,) = folder.glob("step-*")
+    (saved,) = folder.glob("checkpoints/step-*")
     assert str(saved) in errors
     AutoModelForCausalLM.from_pretrained(saved)
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from peft import LoraConfig, get_peft_model
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import (
     AutoModelForCausalLM,
@@ -81,4 +82,16 @@ def tiny_model(config: object = None, seed: int = 0) -> PreTrainedModel:
 def save_tiny(folder: Path, seed: int = 0) -> str:
     tiny_model(seed=seed).save_pretrained(folder)
     tiny_tokenizer().save_pretrained(folder)
+    return str(folder)
+
+
+def save_adapter(model: str, folder: Path, *, scale: float = 0.3, seed: int = 1) -> str:
+    """A LoRA adapter of random weights that changes what the model says."""
+    torch.manual_seed(seed)
+    base = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32)
+    adapted: Any = get_peft_model(base, LoraConfig(r=4, target_modules="all-linear", task_type="CAUSAL_LM"))
+    for name, weight in adapted.named_parameters():
+        if "lora_" in name:
+            torch.nn.init.normal_(weight, std=scale)
+    adapted.save_pretrained(str(folder))
     return str(folder)

@@ -1,0 +1,34 @@
+"""What the samplers of all backends share: the noise of a completion's tokens, and which tokens end it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+from transformers import PreTrainedTokenizerBase
+
+from grpo_client.errors import ConfigError
+from grpo_client.types import Prompt, Sampling
+
+
+def noise(prompts: Sequence[Prompt], sampling: Sampling) -> NDArray[np.float64]:
+    """Uniform numbers in [0, 1), (rows, max_tokens), one stream a completion."""
+    keys = [sampling.noise_key(prompt.index, g) for prompt in prompts for g in range(sampling.group_size)]
+    return np.stack([np.random.default_rng(key).random(sampling.max_tokens) for key in keys])
+
+
+def narrows(sampling: Sampling) -> bool:
+    """Whether a token may be left out."""
+    return bool(sampling.temperature) and (sampling.top_k > 0 or sampling.top_p < 1 or sampling.min_p > 0)
+
+
+def extra_stop_ids(stops: Sequence[str], tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
+    """Ids of the user's stop tokens, each named by id or by text. Raises ConfigError for a text of several tokens."""
+    ids = set()
+    for stop in stops:
+        encoded = [int(stop)] if stop.isdecimal() else tokenizer.encode(stop, add_special_tokens=False)
+        if len(encoded) != 1 or not 0 <= encoded[0] < len(tokenizer):
+            raise ConfigError(f"--stop {stop!r} is not one token of this model ({encoded}); name a token's text or id")
+        ids.add(encoded[0])
+    return frozenset(ids)

@@ -1,0 +1,20 @@
+"""What PyTorch finds on this machine."""
+
+from __future__ import annotations
+
+import torch
+
+
+def cuda_devices() -> list[tuple[str, int, int]]:
+    """Name, free and total bytes of each CUDA device; none where there is none."""
+    if not torch.cuda.is_available():
+        return []
+    return [
+        (torch.cuda.get_device_name(number), *torch.cuda.mem_get_info(number))
+        for number in range(torch.cuda.device_count())
+    ]
+
+
+def threads() -> int:
+    """Threads of one operation on the CPU."""
+    return torch.get_num_threads()

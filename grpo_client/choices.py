@@ -1,0 +1,106 @@
+"""What the config chooses between, chosen once: how groups are collected, compared, and cut into batches."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+
+from grpo_client.advantages import Advantages, gdpo_advantages, group_advantages
+from grpo_client.backends.base import Backend
+from grpo_client.batch import Batch, build_batch, optimizer_batches
+from grpo_client.config import TrainConfig
+from grpo_client.nulls import ON_NULL
+from grpo_client.penalty import kl_penalties
+from grpo_client.rewards import Manifest, RewardClient
+from grpo_client.rollout import Rollouts, Sampler
+from grpo_client.stream import PromptStream
+from grpo_client.types import Group, Prompt, Sampling
+
+Collect = Callable[[Sequence[Prompt], int], Rollouts]  # (prompts, step) -> groups, scored
+Compare = Callable[[Sequence[Group]], Advantages]
+Cut = Callable[[Sequence[Group], Advantages], list[Batch]]  # -> the batches of the optimizer steps, with logprobs
+
+
+def sampling(config: TrainConfig, *, step: int) -> Sampling:
+    """How completions are sampled in a step."""
+    return Sampling(
+        group_size=config.group_size,
+        max_tokens=config.max_completion_length,
+        temperature=config.temperature,
+        top_k=config.top_k,
+        top_p=config.top_p,
+        min_p=config.min_p,
+        ignore_eos=config.ignore_eos,
+        rows=config.sampling_rows,
+        seed=config.seed,
+        step=step,
+    )
+
+
+def collect(config: TrainConfig, sampler: Sampler, manifests: Iterator[Manifest], prompts: PromptStream) -> Collect:
+    """Groups sampled and scored, dead ones sampled anew where that is asked for, nulls judged by --on-null."""
+    sample = partial(sampler.rollouts, phase="train")
+    if config.dynamic_sampling == "resample":
+        sample = partial(sampler.resampled, phase="train", spare=prompts.spare(), rounds=config.max_resample)
+    judge = ON_NULL[config.on_null]
+
+    def collected(asked: Sequence[Prompt], step: int) -> Rollouts:
+        rollouts = sample(asked, sampling(config, step=step), manifest=next(manifests))
+        return replace(rollouts, groups=[judge(group) for group in rollouts.groups])
+
+    return collected
+
+
+def manifests(
+    config: TrainConfig, rewards: RewardClient, first: Manifest, say: Callable[[str], None]
+) -> Iterator[Manifest]:
+    """The rewards of each step: those of the start, or, following, those that the alias names as the step begins."""
+    if not config.follow:
+        yield from itertools.repeat(first)
+    current = first
+    while True:
+        now = rewards.resolve(suite=config.suite, rewards=[])
+        if now.suite != current.suite:
+            say(f"{config.suite} has moved from {current.suite} to {now.suite}")
+        current = now
+        yield current
+
+
+def advantages(config: TrainConfig, backend: Backend, manifest: Manifest) -> Compare:
+    """How completions are compared."""
+    if config.advantages == "gdpo":
+        weights = [spec.weight for spec in manifest.rewards]
+        return lambda groups: gdpo_advantages(
+            [list(zip(*(group.rewards.values[name] for name in manifest.names), strict=True)) for group in groups],
+            weights=weights,
+        )
+    compare = partial(group_advantages, scale=config.scale, estimator=config.advantages)
+    if config.kl_in == "reward" and config.kl_coef:
+        return lambda groups: compare(_totals(groups), kl_P_G=kl_penalties(backend, groups), kl_coef=config.kl_coef)
+    return lambda groups: compare(_totals(groups))
+
+
+def _totals(groups: Sequence[Group]) -> list[list[float | None]]:
+    return [group.rewards.totals for group in groups]
+
+
+def batches(config: TrainConfig, backend: Backend, *, every_row: bool) -> Cut:
+    """Which completions each optimizer step learns from, with the logprobs that its loss needs."""
+    kl_in_loss = config.loss_config().kl_coef > 0
+    # A row of advantage 0 has gradient 0, unless the KL has one; bnpo divides by what shares its pass.
+    skip_flat = not (kl_in_loss or every_row or config.loss == "bnpo")
+
+    def cut(groups: Sequence[Group], compared: Advantages) -> list[Batch]:
+        step = build_batch(
+            groups,
+            compared,
+            max_completion_length=config.max_completion_length,
+            mask_truncated=config.mask_truncated,
+            drop_dead=config.dynamic_sampling != "off",
+        )
+        parts = optimizer_batches(step, count=config.minibatches, skip_flat=skip_flat)
+        return [backend.with_logprobs(part, old=config.updates_per_rollout > 1, ref=kl_in_loss) for part in parts]
+
+    return cut

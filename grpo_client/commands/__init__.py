@@ -1,0 +1,1 @@
+"""The commands of `grpo-client`, one file each: `main(arguments)` returns the exit code and raises HallmarkError."""

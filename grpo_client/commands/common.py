@@ -1,0 +1,44 @@
+"""What commands that load a model share: its flags, and the config that `load_backend` takes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TypeVar
+
+from grpo_client.config import TrainConfig
+from grpo_client.config_file import read_yaml
+from grpo_client.flags import Flag, Given, Parser, some_flags
+from grpo_client.settings import Setting, resolve
+
+_MODEL = ("model", "backend", "device", "dtype")
+_PROMPTS = ("system_prompt", "few_shot", "max_prompt_length", "data_config", "question_column", "gold_column")
+_SAMPLING = ("max_completion_length", "top_p", "top_k", "min_p", "stop", "sampling_rows", "seed")
+_SERVICE = ("reward_url", "reward_timeout", "reward_retry_seconds")
+
+C = TypeVar("C", bound=TrainConfig)
+
+
+def parser(
+    prog: str, model: type[TrainConfig], own: Sequence[Flag], *, service: bool, summary: str, examples: str
+) -> Parser:
+    """A parser of a command's own flags, and of those of the config that say which model samples how."""
+    made = Parser(prog, description=summary, epilog=examples)
+    made.add_argument("--config", metavar="PATH", help="YAML file of settings, such as a run's; flags come before it")
+    made.add_flags(own)
+    made.add_flags([Flag(model, "adapter", "model", help="Folder of an adapter to put on the model.")])
+    for section, fields in (("model", _MODEL), ("prompts", _PROMPTS), ("sampling", _SAMPLING)):
+        made.add_flags(some_flags(model, [field for field in fields if field in model.model_fields], section))
+    if service:
+        made.add_flags(some_flags(model, _SERVICE, "service"))
+    return made
+
+
+def config_of(model: type[C], given: Given) -> C:
+    """The config of a command that trains nothing: rewards to train with need not be named. Raises ConfigError."""
+    defaults = [Setting("reward", TrainConfig.model_fields["eval_reward"].default, "default")]
+    file = given.others.get("config")
+    from_file = read_yaml(Path(file)) if file else []
+    if any(setting.name in ("suite", "reward") and setting.value for setting in from_file):
+        defaults = []
+    return resolve(model, [*defaults, *from_file, *given.settings[model]], faults=given.faults)

@@ -1,0 +1,249 @@
+"""What a run does when something is not as it should be: rewards, numbers, disk."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from rich.console import Console
+
+from grpo_client.errors import NotFiniteError, RewardServiceError
+from grpo_client.losses import make_loss
+from grpo_client.train import train
+from tests.client.failing import Answer, edited, first, proxy
+from tests.client.runs import Configure, read
+from tests.client.test_resume import numbers, weights
+from tests.conftest import ROOT, Server, missing
+
+# ---- the reward service ------------------------------------------------------------------------------------
+
+
+def test_a_service_that_is_down_for_30_seconds_pauses_the_run(
+    configure: Configure, start_server: Callable[..., Server], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    whole = train(configure(output_dir=tmp_path / "whole", steps=6))
+    server = start_server(workers=1)
+    back: list[Server] = []
+
+    def take_down() -> None:
+        while not (tmp_path / "run" / "metrics.jsonl").exists():
+            time.sleep(0.01)
+        server.process.kill()
+        server.process.wait()
+        time.sleep(30)
+        back.append(Server(tmp_path / "again.log", port=server.port, workers=1))
+
+    outage = threading.Thread(target=take_down)
+    outage.start()
+    try:
+        folder = train(configure(output_dir=tmp_path / "run", steps=6, reward_url=server.url))
+    finally:
+        outage.join()
+        back[0].stop()
+    assert numbers(folder) == numbers(whole)
+    assert weights(folder) == weights(whole)
+    said = capsys.readouterr().out
+    assert said.count("the run waits and tries again") == 1
+    assert said.count("answers again after") == 1
+
+
+def test_a_service_that_answers_503_for_a_while_changes_no_number(
+    configure: Configure, server: Server, tmp_path: Path
+) -> None:
+    whole = train(configure(output_dir=tmp_path / "whole"))
+    with proxy(server.url, first(5, 503, {"retry-after": "0"})) as url:
+        folder = train(configure(output_dir=tmp_path / "run", reward_url=url))
+    assert numbers(folder) == numbers(whole)
+
+
+def from_call(number: int, change: Callable[[dict[str, Any]], None]) -> Callable[[str, Answer], Answer]:
+    """Edits the answers of /v1/score from its n-th call on."""
+    calls = iter(range(1, 10**6))
+    spoil = edited(change)
+
+    def behave(path: str, answer: Answer) -> Answer:
+        return spoil(path, answer) if path == "/v1/score" and next(calls) >= number else answer
+
+    return behave
+
+
+def shorten(answer: dict[str, Any]) -> None:
+    answer["groups"][0]["totals"].pop()
+
+
+def move_digest(answer: dict[str, Any]) -> None:
+    answer["rewards"][0]["digest"] = "sha256:other"
+
+
+@pytest.mark.parametrize("change", [shorten, move_digest])
+def test_an_answer_that_breaks_the_contract_stops_the_run_with_a_checkpoint(
+    change: Callable[[dict[str, Any]], None], configure: Configure, server: Server, tmp_path: Path
+) -> None:
+    whole = train(configure(output_dir=tmp_path / "whole", steps=5, eval_every=0))
+    spoilt = proxy(server.url, from_call(7, change))
+    with spoilt as url, pytest.raises(RewardServiceError, match="broke the contract") as error:
+        train(configure(output_dir=tmp_path / "run", steps=5, eval_every=0, reward_url=url))
+    assert any("step-000002" in note and "--resume auto" in note for note in error.value.__notes__)
+    folder = train(configure(output_dir=tmp_path / "run", steps=5, eval_every=0, resume="auto"))
+    assert numbers(folder) == numbers(whole)
+    assert weights(folder) == weights(whole)
+
+
+# ---- nulls -------------------------------------------------------------------------------------------------
+
+
+def null_at(places: list[int], status: str) -> Callable[[dict[str, Any]], None]:
+    def change(answer: dict[str, Any]) -> None:
+        for group in answer["groups"]:
+            for place in places:
+                group["totals"][place] = None
+                for name in group["scores"]:
+                    group["scores"][name][place] = None
+                    group["statuses"][name][place] = status
+
+    return change
+
+
+LEARNS: dict[str, Any] = {"suite": None, "reward": ["r1.count_xml@1", "r1.int@1"], "eval_every": 0, "steps": 2}
+
+
+@pytest.mark.parametrize(
+    ("on_null", "status", "advantages"),
+    [
+        ("mask", "timeout", [None, float, float, float]),
+        ("worst", "timeout", [float, float, float, float]),
+        ("worst", "too_large", [float, float, float, float]),
+        ("worst", "crashed", [None, float, float, float]),
+        ("worst", "bad_gold", [None, float, float, float]),
+        ("drop-group", "timeout", [None] * 4),
+    ],
+)
+def test_what_a_null_is_worth(
+    on_null: str, status: str, advantages: list[type | None], configure: Configure, server: Server
+) -> None:
+    with proxy(server.url, edited(null_at([0], status))) as url:
+        folder = train(configure(**LEARNS, reward_url=url, on_null=on_null))
+    rollouts = read(folder / "rollouts.jsonl")
+    for start in range(0, len(rollouts), 4):
+        group = rollouts[start : start + 4]
+        assert [one["total"] is None for one in group] == [True, False, False, False]
+        assert [one["advantage"] if one["advantage"] is None else float for one in group] == advantages
+        if on_null == "worst" and advantages[0] is float:
+            assert group[0]["advantage"] == min(one["advantage"] for one in group)
+    for row in read(folder / "metrics.jsonl")[1:]:
+        assert row[f"reward/null/{status}"] == 3 * 2  # of three groups, by each of two rewards
+
+
+def test_fail_stops_at_the_first_null_and_says_which(configure: Configure, server: Server) -> None:
+    spoilt = proxy(server.url, from_call(4, null_at([1], "timeout")))
+    with spoilt as url, pytest.raises(RewardServiceError, match=r"completion 1 of prompt \d has no score \(timeout\)"):
+        train(configure(**LEARNS, reward_url=url, on_null="fail"))
+
+
+def test_too_many_nulls_stop_the_run(configure: Configure, server: Server) -> None:
+    spoilt = proxy(server.url, from_call(4, null_at([0, 1, 2], "crashed")))
+    with spoilt as url, pytest.raises(RewardServiceError, match=r"18 of the last 36 .* crashed 9"):
+        train(configure(**LEARNS | {"steps": 20}, reward_url=url, max_null_fraction=0.4))
+    assert len(read(configure().output_dir / "metrics.jsonl")) == 4
+
+
+# ---- numbers that are not finite ---------------------------------------------------------------------------
+
+
+def spoilt_gradient(real: Any, at: set[int], calls: list[int]) -> Any:
+    """A loss whose value is right, and whose gradient is NaN at some calls: the root of 0 times 0."""
+
+    def loss(ops: Any, inputs: Any, counts: Any) -> Any:
+        from dataclasses import replace
+
+        outputs = real(ops, inputs, counts)
+        calls.append(1)
+        if len(calls) in at:
+            nothing = (inputs.logprobs - inputs.logprobs.detach()).sum()
+            outputs = replace(outputs, loss=outputs.loss + 0 * nothing.abs().sqrt())
+        return outputs
+
+    return loss
+
+
+def test_a_gradient_that_is_not_finite_skips_its_step_and_is_kept_for_study(configure: Configure) -> None:
+    config = configure(steps=4, eval_every=0)
+    folder = train(config, loss=spoilt_gradient(make_loss(config.loss_config()), {2}, []))
+    rows = read(folder / "metrics.jsonl")[1:]
+    assert [row["update/applied"] for row in rows] == [1, 0, 1, 1]
+    assert rows[1]["grad_norm"] is None
+    assert rows[1]["loss"] is not None
+    kept = json.loads((folder / "not-finite" / "step-000002.json").read_text())
+    assert len(kept[0]["rows"]) == 12
+    assert all(torch.isfinite(torch.tensor(row["sampling_logprobs"])).all() for row in kept[0]["rows"])
+
+
+def test_steps_in_a_row_that_are_not_finite_stop_the_run(configure: Configure) -> None:
+    config = configure(steps=20, eval_every=0, max_not_finite=3)
+    loss = spoilt_gradient(make_loss(config.loss_config()), {2, 4, 5, 6}, [])
+    with pytest.raises(NotFiniteError, match="3 steps in a row") as error:
+        train(config, loss=loss)
+    assert any("step-000006" in note for note in error.value.__notes__)
+    assert len(read(config.output_dir / "metrics.jsonl")) == 7
+
+
+# ---- a full disk -------------------------------------------------------------------------------------------
+
+DISK = r"""
+set -u
+mount -t tmpfs -o size=2m tmpfs "$DISK" || exit 99
+$TRAIN; echo "code $?"
+mount -o remount,size=64m tmpfs "$DISK"
+$TRAIN --resume auto; echo "code $?"
+cp -r "$DISK/run" "$KEEP"
+"""
+
+
+def test_a_full_disk_stops_the_run_and_with_room_it_goes_on(
+    configure: Configure, server: Server, tiny: str, data: Path, tmp_path: Path
+) -> None:
+    whole = train(configure(steps=12, save_every=2, eval_every=0, output_dir=tmp_path / "whole", keep_checkpoints=9))
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    config = configure(steps=12, save_every=2, eval_every=0, output_dir=disk / "run", keep_checkpoints=9)
+    settings = tmp_path / "settings.json"
+    settings.write_text(config.model_dump_json())
+    program = (
+        "import sys; from pathlib import Path; from grpo_client.cli import main; "
+        "main(['train', '--config', sys.argv[1], *sys.argv[2:]])"
+    )
+    script = tmp_path / "train.py"
+    script.write_text(program)
+    done = subprocess.run(
+        ["unshare", "-rm", "bash", "-c", DISK],
+        env={"DISK": str(disk), "KEEP": str(tmp_path / "kept"), "TRAIN": f"{sys.executable} {script} {settings}"}
+        | {"PATH": "/usr/bin:/bin:/usr/sbin:/sbin", "PYTHONPATH": f"{ROOT}:{ROOT / 'proto'}", "OMP_NUM_THREADS": "1"},
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if "code" not in done.stdout:
+        missing(f"a small disk of its own (unshare -rm, tmpfs): {done.stderr.strip()[-200:]}")
+    codes = [line for line in done.stdout.splitlines() if line.startswith("code")]
+    assert codes == ["code 5", "code 0"], done.stdout + done.stderr
+    assert "No space left" in done.stderr
+    assert "is whole; go on with --resume auto" in " ".join(done.stderr.split())
+    assert "Traceback" not in done.stderr
+    assert numbers(tmp_path / "kept") == numbers(whole)
+    assert weights(tmp_path / "kept") == weights(whole)
+
+
+def test_the_terminal_is_told_what_was_saved(configure: Configure, capsys: pytest.CaptureFixture[str]) -> None:
+    train(configure(steps=2), Console(width=300))
+    said = capsys.readouterr().out
+    assert "checkpoints/step-000002" in said
+    assert "final" in said
