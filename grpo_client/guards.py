@@ -77,7 +77,7 @@ class Guards:
     def _rising(self) -> str | None:
         """Whether the policy seems to have found that a null is a refuge. Said once for each rise."""
         old, new = list(self._steps)[:-_WINDOW], list(self._steps)[-_WINDOW:]
-        if len(old) < _WINDOW:
+        if not old:
             return None
         before, now = (sum(one[2] for one in part) / max(sum(one[0] for one in part), 1) for part in (old, new))
         rises = now > _WORTH_A_WARNING and now > _RISE * before
