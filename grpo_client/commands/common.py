@@ -10,11 +10,15 @@ from grpo_client.config import TrainConfig
 from grpo_client.config_file import read_yaml
 from grpo_client.flags import Flag, Given, Parser, some_flags
 from grpo_client.settings import Setting, resolve
+from grpo_client.spellings import normal
 
 _MODEL = ("model", "backend", "device", "dtype")
 _PROMPTS = ("system_prompt", "few_shot", "max_prompt_length", "data_config", "question_column", "gold_column")
 _SAMPLING = ("max_completion_length", "top_p", "top_k", "min_p", "stop", "sampling_rows", "seed")
 _SERVICE = ("reward_url", "reward_timeout", "reward_retry_seconds")
+
+# Of a run that is given as --config: they say what it trains, and the adapter is named apart.
+_OF_TRAINING = ("lora_rank", "lora_alpha", "lora_targets", "dora", "ref_model", "ref_dtype", "kl_coef")
 
 C = TypeVar("C", bound=TrainConfig)
 
@@ -38,7 +42,7 @@ def config_of(model: type[C], given: Given) -> C:
     """The config of a command that trains nothing: rewards to train with need not be named. Raises ConfigError."""
     defaults = [Setting("reward", TrainConfig.model_fields["eval_reward"].default, "default")]
     file = given.others.get("config")
-    from_file = read_yaml(Path(file)) if file else []
+    from_file = [one for one in (read_yaml(Path(file)) if file else []) if normal(one.name) not in _OF_TRAINING]
     if any(setting.name in ("suite", "reward") and setting.value for setting in from_file):
         defaults = []
     return resolve(model, [*defaults, *from_file, *given.settings[model]], faults=given.faults)
