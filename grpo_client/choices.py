@@ -13,6 +13,7 @@ from grpo_client.batch import Batch, build_batch, optimizer_batches
 from grpo_client.config import TrainConfig
 from grpo_client.nulls import ON_NULL
 from grpo_client.penalty import kl_penalties
+from grpo_client.ranks import own_rows
 from grpo_client.rewards import Manifest, RewardClient
 from grpo_client.rollout import Rollouts, Sampler
 from grpo_client.stream import PromptStream
@@ -101,6 +102,7 @@ def batches(config: TrainConfig, backend: Backend, *, every_row: bool) -> Cut:
             drop_dead=config.dynamic_sampling != "off",
         )
         parts = optimizer_batches(step, count=config.minibatches, skip_flat=skip_flat)
+        parts = [own_rows(backend.ranks, part) for part in parts]
         return [backend.with_logprobs(part, old=config.updates_per_rollout > 1, ref=kl_in_loss) for part in parts]
 
     return cut

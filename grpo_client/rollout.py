@@ -12,6 +12,7 @@ from reward_proto import v1
 
 from grpo_client.advantages import dead_groups
 from grpo_client.backends.base import Backend
+from grpo_client.ranks import all_groups, own_places
 from grpo_client.rewards import Manifest, RewardClient
 from grpo_client.types import Group, Prompt, Rollout, Sampling, Scores
 
@@ -54,15 +55,14 @@ class Sampler:
         run = v1.Run(id=self._run_id, step=sampling.step, phase=phase)
         started = time.perf_counter()
         pending: dict[int, tuple[list[Rollout], list[str], Future[Scores]]] = {}
-        for place, rollouts in self._backend.sample(prompts, sampling):
+        places = own_places(self._backend.ranks, len(prompts))
+        for i, rollouts in self._backend.sample([prompts[place] for place in places], sampling) if places else ():
             texts = [self._text(rollout) for rollout in rollouts]
-            question = to_wire(prompts[place], rollouts, texts, needs=manifest.needs())
-            pending[place] = rollouts, texts, self._threads.submit(self._score, manifest, question, run)
+            question = to_wire(prompts[places[i]], rollouts, texts, needs=manifest.needs())
+            pending[places[i]] = rollouts, texts, self._threads.submit(self._score, manifest, question, run)
         sampled = time.perf_counter()
-        groups = []
-        for place, prompt in enumerate(prompts):
-            rollouts, texts, scores = pending[place]
-            groups.append(Group(prompt, rollouts, texts, scores.result()))
+        own = {place: Group(prompts[place], *pending[place][:2], pending[place][2].result()) for place in places}
+        groups = all_groups(self._backend.ranks, own, prompts)
         return Rollouts(groups, sampled - started, time.perf_counter() - sampled, manifest.suite)
 
     def resampled(

@@ -7,6 +7,7 @@ training page calls what it finds. A resumed run is prepared like a new one, the
 from __future__ import annotations
 
 import contextlib
+import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -16,7 +17,7 @@ from typing import Any
 from rich.console import Console
 
 from grpo_client import choices, data
-from grpo_client.backends import load_backend
+from grpo_client.backends import join_ranks, load_backend
 from grpo_client.backends.base import Backend, UpdateStats
 from grpo_client.batch import Batch
 from grpo_client.callbacks import Callback
@@ -41,13 +42,14 @@ from grpo_client.monitor import Monitor, say
 from grpo_client.output import FINAL, METRICS, claim_output, save_for_study
 from grpo_client.plots import PLOT
 from grpo_client.provenance import check_config, data_fingerprint, record, reward_changes, versions
+from grpo_client.ranks import Ranks
 from grpo_client.reporters import observers
 from grpo_client.rewards import Manifest, RewardClient
 from grpo_client.rollout import Sampler
 from grpo_client.schedule import make_schedule
 from grpo_client.selfcheck import check_sampler
 from grpo_client.stream import Batches, PromptStream
-from grpo_client.types import Group
+from grpo_client.types import Group, Prompt
 
 
 @dataclass
@@ -110,7 +112,9 @@ class Run:
             self.monitor.say(f"saved {self.save()}")
 
     def save(self) -> Path:
-        """A checkpoint of the run as it is now. Raises OSError."""
+        """A checkpoint of the run as it is now, by the first of its processes. Raises OSError."""
+        if self.backend.ranks.rank:
+            return self.folder
         state = {
             **self.fixed,
             "prompts": self.position,
@@ -140,6 +144,8 @@ class Run:
 
     def finish(self) -> None:
         """Save the final model."""
+        if self.backend.ranks.rank:
+            return
         path = save_model(self.backend, self.folder, FINAL, card=self.card(self.steps_done))
         self.monitor.saved(self.steps_done, path)
         self.monitor.say(f"saved {path}; plot in {self.folder / PLOT}")
@@ -159,16 +165,14 @@ def prepare(
 
     loss replaces the one that the config describes; batches the order in which prompts come.
     """
+    ranks = join_ranks(config)
+    if ranks.rank:  # the first process alone shows and reports
+        console, config = Console(quiet=True), config.model_copy(update={"report_to": (), "metrics_port": None})
     checkpoint = _checkpoint(config, console)
-    client = RewardClient(
-        config.reward_url,
-        timeout=config.reward_timeout,
-        retry_seconds=config.reward_retry_seconds,
-        on_retry=lambda message: say(console, message),
-        give_up=interrupted.event if interrupted else None,
-    )
-    with client as rewards, observers(config, partial(say, console)) as watching:
+    with contextlib.ExitStack() as opened:
+        rewards = opened.enter_context(_client(config, console, interrupted))
         manifest, eval_manifest, changes = _manifests(config, rewards, checkpoint)
+        watching = opened.enter_context(observers(config, partial(say, console)))
         rows, eval_rows = data.training_rows(config), data.evaluation_rows(config)
         build = partial(
             data.build_prompts,
@@ -176,7 +180,7 @@ def prepare(
             few_shot=data.read_few_shot(config.few_shot),
             limit=config.max_prompt_length,
         )
-        folder = claim_output(config, checkpoint)
+        folder = opened.enter_context(_folder(config, checkpoint, ranks))
         say(console, f"loading {config.model}")
         backend = load_backend(config)
         prompts, eval_prompts = build(rows, backend.tokenizer), build(eval_rows, backend.tokenizer)
@@ -209,26 +213,56 @@ def prepare(
             loss_fn=loss or make_loss(config.loss_config()),
             guards=Guards(max_null_fraction=config.max_null_fraction, max_not_finite=config.max_not_finite),
             card=lambda step: model_card(config, manifest, read_rows(folder / METRICS), step=step, versions=versions()),
-            fixed={
-                "config": config.model_dump(mode="json"),
-                "rewards": record(manifest),
-                "eval_rewards": record(eval_manifest),
-                "data": data_fingerprint(prompts),
-                "model": backend.fingerprint,
-                "versions": versions(),
-            },
+            fixed=_fixed(config, manifest, eval_manifest, prompts, backend),
             changes=changes,
         )
         if checkpoint is not None:
             _take_up(run, checkpoint)
-        with monitor, contextlib.closing(sampler):
-            left_out = data.left_out(rows, prompts, limit=config.max_prompt_length)
-            for message in (_opening(config, manifest, len(prompts)), left_out):
-                if message:
-                    monitor.say(message)
-            for message in [*backend.notes, check_sampler(backend, prompts, choices.sampling(config, step=0))]:
+        opened.enter_context(monitor)
+        opened.enter_context(contextlib.closing(sampler))
+        for message in (
+            _opening(config, manifest, len(prompts)),
+            data.left_out(rows, prompts, limit=config.max_prompt_length),
+            *backend.notes,
+            check_sampler(backend, prompts, choices.sampling(config, step=0)),
+        ):
+            if message:
                 monitor.say(message)
-            yield run
+        yield run
+
+
+def _client(config: TrainConfig, console: Console, interrupted: Interruption | None) -> RewardClient:
+    return RewardClient(
+        config.reward_url,
+        timeout=config.reward_timeout,
+        retry_seconds=config.reward_retry_seconds,
+        on_retry=lambda message: say(console, message),
+        give_up=interrupted.event if interrupted else None,
+    )
+
+
+def _fixed(
+    config: TrainConfig, manifest: Manifest, eval_manifest: Manifest, prompts: Sequence[Prompt], backend: Backend
+) -> dict[str, Any]:
+    """What all checkpoints of a run say, and a resume compares."""
+    return {
+        "config": config.model_dump(mode="json"),
+        "rewards": record(manifest),
+        "eval_rewards": record(eval_manifest),
+        "data": data_fingerprint(prompts),
+        "model": backend.fingerprint,
+        "versions": versions(),
+    }
+
+
+@contextlib.contextmanager
+def _folder(config: TrainConfig, checkpoint: Checkpoint | None, ranks: Ranks) -> Iterator[Path]:
+    """Where the run is kept; for all but the first of its processes a place that is gone with it."""
+    if ranks.rank == 0:
+        yield claim_output(config, checkpoint)
+        return
+    with tempfile.TemporaryDirectory() as scratch:
+        yield Path(scratch)
 
 
 def _checkpoint(config: TrainConfig, console: Console) -> Checkpoint | None:

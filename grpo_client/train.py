@@ -13,6 +13,7 @@ from grpo_client.errors import InterruptedRun, NotFiniteError, RewardServiceErro
 from grpo_client.interruption import Interruption, interruption
 from grpo_client.losses import LossFn
 from grpo_client.metrics import Stopwatch, completion_metrics, reward_metrics, time_metrics, update_metrics
+from grpo_client.ranks import anyone
 from grpo_client.run import Run, prepare
 from grpo_client.stream import Batches
 
@@ -87,6 +88,6 @@ def _loop(run: Run, interrupted: Interruption) -> None:
             | run.evaluate()
         )
         run.check(groups, batches, updates)
-        if interrupted.requested:
+        if anyone(run.backend.ranks, interrupted.requested):
             raise InterruptedRun(f"interrupted; {run.where_to_go_on()}")
         run.save_if_due()

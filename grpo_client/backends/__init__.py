@@ -8,16 +8,28 @@ import platform
 from grpo_client.backends.base import Backend
 from grpo_client.config import TrainConfig
 from grpo_client.errors import ConfigError
+from grpo_client.ranks import Alone, Ranks
 
 
 def load_backend(config: TrainConfig) -> Backend:
     """The backend with the run's model in it. Raises ConfigError."""
-    return {"auto": _auto, "torch": _torch, "mlx": _mlx}[config.backend](config)
+    return {"torch": _torch, "mlx": _mlx}[_name(config)](config)
 
 
-def _auto(config: TrainConfig) -> Backend:
+def join_ranks(config: TrainConfig) -> Ranks:
+    """This process among those that share the run (`mlx.launch`), before any model is loaded."""
+    if _name(config) == "mlx" and importlib.util.find_spec("mlx"):
+        from grpo_client.backends.mlx_ranks import MlxRanks
+
+        return MlxRanks()
+    return Alone()
+
+
+def _name(config: TrainConfig) -> str:
+    if config.backend != "auto":
+        return config.backend
     apple_silicon = (platform.system(), platform.machine()) == ("Darwin", "arm64")
-    return (_mlx if apple_silicon and importlib.util.find_spec("mlx_lm") else _torch)(config)
+    return "mlx" if apple_silicon and importlib.util.find_spec("mlx_lm") else "torch"
 
 
 def _torch(config: TrainConfig) -> Backend:

@@ -10,6 +10,7 @@ from typing import Protocol
 from grpo_client.batch import Batch
 from grpo_client.data import Tokenizer
 from grpo_client.losses import LossFn
+from grpo_client.ranks import Ranks
 from grpo_client.types import Prompt, Rollout, Sampling
 
 
@@ -27,6 +28,7 @@ class Backend(Protocol):
     """A model that can be sampled from and learnt with."""
 
     tokenizer: Tokenizer
+    ranks: Ranks  # the processes that share the run
     notes: list[str]  # what was chosen for this model, for the log
     logprob_tolerance: float  # mean difference of two computations of one logprob that rounding explains
     fingerprint: str  # of the weights as training starts, adapters apart: a run resumes on these alone
@@ -38,7 +40,7 @@ class Backend(Protocol):
         """The batch with the policy's logprobs as they are now (`old`) and those of the frozen reference (`ref`)."""
 
     def update(self, batch: Batch, loss_fn: LossFn, *, learning_rate: float) -> UpdateStats:
-        """One optimizer step on a batch."""
+        """One optimizer step on a batch, of which this rank has its own rows. Every rank must take it, rows or not."""
 
     def save(self, path: Path) -> None:
         """Model (or adapter), tokenizer and generation config in Hugging Face format. Raises OSError."""

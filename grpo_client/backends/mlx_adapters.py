@@ -53,8 +53,14 @@ def prepare_training(loaded: LoadedModel, config: TrainConfig) -> Trained:
             "(--lora-rank 8, say), or name the model that is not quantised"
         )
     model = loaded.model
-    reference = _other_model(config) if config.ref_model is not None else _as_now(model)
+    reference = _no_reference
+    if config.kl_coef:
+        reference = _other_model(config) if config.ref_model is not None else _as_now(model)
     return Trained(model, lambda path: save_whole(path, loaded), "model*.safetensors", reference)
+
+
+def _no_reference() -> AbstractContextManager[nn.Module]:
+    raise AssertionError("a reference is kept only when kl_coef > 0")
 
 
 def _as_now(model: nn.Module) -> Reference:

@@ -23,7 +23,7 @@ from grpo_client.backends.mlx_forward import choose_forward
 from grpo_client.backends.mlx_head import ModelParts, cut_model
 from grpo_client.backends.mlx_models import load_model, prepare_device, weights_fingerprint
 from grpo_client.backends.mlx_optimizer import FloatOptimizer
-from grpo_client.backends.mlx_ranks import Ranks
+from grpo_client.backends.mlx_ranks import MlxRanks
 from grpo_client.backends.mlx_sampling import sample_groups
 from grpo_client.backends.mlx_trees import Tree, leaves
 from grpo_client.batch import Batch, micro_batches
@@ -32,6 +32,7 @@ from grpo_client.errors import ConfigError
 from grpo_client.loss_inputs import Denominators, LossInputs
 from grpo_client.loss_stats import LossStats, merge_stats
 from grpo_client.losses import LossFn
+from grpo_client.ranks import Ranks
 from grpo_client.types import Prompt, Rollout, Sampling
 
 MLX_OPS = ArrayOps(
@@ -56,7 +57,8 @@ class MlxBackend:
 
     def __init__(self, config: TrainConfig) -> None:
         self.notes = prepare_device(config.device)
-        self._ranks = Ranks()
+        self._mlx_ranks = MlxRanks()
+        self.ranks: Ranks = self._mlx_ranks
         loaded = load_model(config.model, dtype=config.dtype)
         self.tokenizer: Any = loaded.tokenizer
         self.fingerprint = weights_fingerprint(loaded.model)
@@ -107,9 +109,9 @@ class MlxBackend:
         return logprobs
 
     def update(self, batch: Batch, loss_fn: LossFn, *, learning_rate: float) -> UpdateStats:
-        """One optimizer step; none where no row makes a gradient. Rows left out stay in the denominators."""
+        """One optimizer step; none where no rank's row makes a gradient. Rows left out stay in the denominators."""
         parts = micro_batches(batch, token_budget=self._micro_batch_tokens)
-        counts = self._ranks.denominators(batch.denominators, micro_batches=len(parts))
+        counts = replace(batch.denominators, micro_batches=max(self._mlx_ranks.count(len(parts)), 1))
         total = tree_map(mx.zeros_like, self._optimizer.weights)
         loss, stats = mx.array(0.0), []
         for part in parts:
@@ -118,10 +120,11 @@ class MlxBackend:
             mx.eval(loss, total, one.tokens, dict(one.means), dict(one.maxima))
             stats.append(one)
         mx.clear_cache()
-        loss, total = self._ranks.total([loss, total])
+        loss, total = self._mlx_ranks.total([loss, total])
+        stats = self._mlx_ranks.stats(stats)
         total, norm = clip_grad_norm(total, self._max_grad_norm)
         applied = math.isfinite(loss.item()) and math.isfinite(norm.item())
-        if applied and (stats or self._ranks.size > 1):
+        if applied and stats:
             self._optimizer.step(total, learning_rate=learning_rate)
         return UpdateStats(float(loss.item()), float(norm.item()), applied, merge_stats(stats))
 

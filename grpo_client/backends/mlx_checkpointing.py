@@ -26,7 +26,7 @@ def _checkpointed(kind: type[nn.Module]) -> Any:
     def run(layer: nn.Module, hidden: mx.array, *args: Any, **kwargs: Any) -> Any:
         given = [one for one in (*args, *kwargs.values()) if isinstance(one, PassCache)]
         if not given:
-            if any(hasattr(one, "update_and_fetch") for one in (*args, *kwargs.values())):
+            if any(hasattr(type(one), "state") for one in (*args, *kwargs.values())):
                 return forward(layer, hidden, *args, **kwargs)  # sampling: no gradient, and a cache that is written to
             return nn.utils.checkpoint(layer, lambda x: forward(layer, x, *args, **kwargs))(hidden)
         (cache,) = given

@@ -53,6 +53,7 @@ class _Live:
         chosen = mx.array(places)
         for cache in self.caches:
             cache.filter(chosen)
+            mx.eval(cache.state)  # a layer at a time, so that no two copies of all of them are held
         token, logprob, *kept = [one[chosen] for one in self.ahead.arrays()]
         return _Live(self.rows[places], self.caches, _Ahead(token, logprob, kept[0] if kept else None))
 

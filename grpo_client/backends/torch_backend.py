@@ -31,6 +31,7 @@ from grpo_client.errors import ConfigError
 from grpo_client.loss_inputs import LossInputs
 from grpo_client.loss_stats import merge_stats
 from grpo_client.losses import LossFn
+from grpo_client.ranks import Alone, Ranks
 from grpo_client.types import Prompt, Rollout, Sampling
 
 TORCH_OPS = ArrayOps(
@@ -53,6 +54,7 @@ class TorchBackend:
     """A transformers model, its reference where the KL needs one, and AdamW."""
 
     def __init__(self, config: TrainConfig) -> None:
+        self.ranks: Ranks = Alone()
         self._device = choose_device(config.device)
         loaded = load_model(config.model, device=self._device)
         self.tokenizer: Any = loaded.tokenizer

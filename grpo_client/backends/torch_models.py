@@ -40,6 +40,8 @@ def load_model(name: str, *, device: str) -> LoadedModel:
             raise ConfigError(f"cannot load --model {name}: {str(error).splitlines()[0]}") from error
     model.to(torch.device(device))  # type: ignore[arg-type]  # its wrapper hides `self` from the checker
     model.name_or_path = public_name(name)  # an adapter's config says what it belongs to
+    embedding: Any = model.get_input_embeddings()
+    embedding.padding_idx = None  # else a pad token, which often also ends a turn, gets no gradient where it is read
     model.eval()  # dropout is off in sampling and in every pass of training alike
     return LoadedModel(model, tokenizer, stop_ids(model, tokenizer))
 
