@@ -67,9 +67,15 @@ def front_matter(config: TrainConfig) -> dict[str, Any]:
     return (
         ({"base_model": base} if base else {})
         | ({"datasets": [data]} if data else {})
-        | {"library_name": "peft" if adapter else "transformers", "pipeline_tag": "text-generation"}
+        | {"library_name": _library(config, adapter=adapter), "pipeline_tag": "text-generation"}
         | {"tags": ["grpo", "reinforcement-learning", "hallmark", *(["lora"] if adapter else [])]}
     )
+
+
+def _library(config: TrainConfig, *, adapter: bool) -> str:
+    if config.backend == "mlx":
+        return "mlx"
+    return "peft" if adapter else "transformers"
 
 
 def command(config: TrainConfig) -> str:

@@ -17,7 +17,7 @@ from typing import Any
 from rich.console import Console
 
 from grpo_client import choices, data
-from grpo_client.backends import join_ranks, load_backend
+from grpo_client.backends import backend_name, join_ranks, load_backend
 from grpo_client.backends.base import Backend, UpdateStats
 from grpo_client.batch import Batch
 from grpo_client.callbacks import Callback
@@ -165,6 +165,7 @@ def prepare(
 
     loss replaces the one that the config describes; batches the order in which prompts come.
     """
+    config = config.model_copy(update={"backend": backend_name(config)})
     ranks = join_ranks(config)
     if ranks.rank:  # the first process alone shows and reports
         console, config = Console(quiet=True), config.model_copy(update={"report_to": (), "metrics_port": None})

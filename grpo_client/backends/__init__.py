@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import platform
+from typing import Literal
 
 from grpo_client.backends.base import Backend
 from grpo_client.config import TrainConfig
@@ -13,19 +14,20 @@ from grpo_client.ranks import Alone, Ranks
 
 def load_backend(config: TrainConfig) -> Backend:
     """The backend with the run's model in it. Raises ConfigError."""
-    return {"torch": _torch, "mlx": _mlx}[_name(config)](config)
+    return {"torch": _torch, "mlx": _mlx}[backend_name(config)](config)
 
 
 def join_ranks(config: TrainConfig) -> Ranks:
     """This process among those that share the run (`mlx.launch`), before any model is loaded."""
-    if _name(config) == "mlx" and importlib.util.find_spec("mlx"):
+    if backend_name(config) == "mlx" and importlib.util.find_spec("mlx"):
         from grpo_client.backends.mlx_ranks import MlxRanks
 
         return MlxRanks()
     return Alone()
 
 
-def _name(config: TrainConfig) -> str:
+def backend_name(config: TrainConfig) -> Literal["torch", "mlx"]:
+    """Which one the config means on this machine."""
     if config.backend != "auto":
         return config.backend
     apple_silicon = (platform.system(), platform.machine()) == ("Darwin", "arm64")

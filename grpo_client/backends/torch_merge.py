@@ -58,6 +58,10 @@ def _settings(adapter: Path) -> dict[str, Any]:
         raise ConfigError(f"--adapter {adapter}: no adapter is there ({file.name}: {error.strerror})") from error
     except ValueError as error:
         raise ConfigError(f"--adapter {adapter}: {file.name} is not JSON ({error})") from None
+    if "fine_tune_type" in settings:
+        raise ConfigError(
+            f"--adapter {adapter} is one of mlx-lm's; `mlx_lm.fuse --model MODEL --adapter-path {adapter}` merges it"
+        )
     return settings
 
 

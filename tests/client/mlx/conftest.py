@@ -23,10 +23,8 @@ MODELS = {
     ),
 }
 DEEP = "deep"  # layers enough for their activations to weigh
-NO_PAD = "no_pad"  # transformers gives the embedding of a pad token no gradient, also where it is the eos of a prompt
 OTHERS = {
     DEEP: lambda: tiny_config(num_hidden_layers=8),
-    NO_PAD: lambda: tiny_config(pad_token_id=None),
 }
 
 

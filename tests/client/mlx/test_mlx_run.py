@@ -15,7 +15,6 @@ import mlx_lm
 import pytest
 
 from grpo_client.train import train
-from tests.client.mlx.conftest import NO_PAD
 from tests.client.mlx.test_mlx_adapters import greedy
 from tests.client.runs import Configure, read
 from tests.conftest import ROOT
@@ -39,8 +38,8 @@ def test_a_run_learns_what_pays(options: dict[str, Any], configure: Configure) -
 def test_a_run_writes_what_a_run_on_pytorch_writes(
     configure: Configure, saved: Callable[[str], str], tmp_path: Path
 ) -> None:
-    ours = train(configure(model=saved(NO_PAD), output_dir=tmp_path / "mlx", backend="mlx"))
-    theirs = train(configure(model=saved(NO_PAD), output_dir=tmp_path / "torch", backend="torch"))
+    ours = train(configure(model=saved("llama"), output_dir=tmp_path / "mlx", backend="mlx"))
+    theirs = train(configure(model=saved("llama"), output_dir=tmp_path / "torch", backend="torch"))
     assert {one.name for one in ours.iterdir()} == {one.name for one in theirs.iterdir()}
     for row, other in zip(read(ours / "metrics.jsonl"), read(theirs / "metrics.jsonl"), strict=True):
         assert row.keys() == other.keys()
