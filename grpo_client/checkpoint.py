@@ -65,6 +65,21 @@ def save_checkpoint(backend: Backend, folder: Path, step: int, state: Mapping[st
     return _whole(_path(folder, step), write)
 
 
+def set_later_aside(folder: Path, step: int) -> list[str]:
+    """Take checkpoints after a step out of the row: of a branch that is left, or not whole. What was done, in words.
+
+    They would count as the newest, be gone on from and crowd out those that are written from now on.
+    """
+    said = []
+    for path in checkpoint_folders(folder):
+        if _step_of(path) > step:
+            aside = path.with_name(f"aside-{path.name}")
+            shutil.rmtree(aside, ignore_errors=True)
+            path.rename(aside)
+            said.append(f"{path} is after step {step}; set aside as {aside.name}")
+    return said
+
+
 def prune(folder: Path, *, keep: int, best: int | None) -> None:
     """Remove all but the last `keep` checkpoints and that of step `best`."""
     for path in checkpoint_folders(folder)[:-keep]:
@@ -138,7 +153,12 @@ def find_checkpoint(resume: str, folder: Path) -> tuple[Checkpoint | None, list[
 
 def checkpoint_folders(folder: Path) -> list[Path]:
     """The checkpoints of a run, oldest first."""
-    return sorted((folder / CHECKPOINTS).glob("step-*"))
+    found = [path for path in (folder / CHECKPOINTS).glob("step-*") if path.name.removeprefix("step-").isdecimal()]
+    return sorted(found, key=_step_of)
+
+
+def _step_of(path: Path) -> int:
+    return int(path.name.removeprefix("step-"))
 
 
 def restore_random(state: Mapping[str, Any]) -> None:
@@ -161,8 +181,10 @@ def _read(path: Path) -> tuple[str | None, dict[str, Any]]:
         return f"{RUN_STATE}: {error.strerror}", {}
     except ValueError:
         return f"{RUN_STATE} is cut short", {}
-    if state.get("format") != _FORMAT:
-        return f"its format is {state.get('format')}, this client writes and reads {_FORMAT}", {}
+    if not isinstance(state, dict) or not {"format", "step", "files"} <= state.keys():
+        return f"{RUN_STATE} is not what this client writes", {}
+    if state["format"] != _FORMAT:
+        return f"its format is {state['format']}, this client writes and reads {_FORMAT}", {}
     for name, (size, digest) in state["files"].items():
         file = path / name
         if not file.is_file():

@@ -13,6 +13,7 @@ from grpo_client.batch import Batch, build_batch, optimizer_batches
 from grpo_client.config import TrainConfig
 from grpo_client.nulls import ON_NULL
 from grpo_client.penalty import kl_penalties
+from grpo_client.provenance import record, reward_changes
 from grpo_client.ranks import own_rows
 from grpo_client.rewards import Manifest, RewardClient
 from grpo_client.rollout import Rollouts, Sampler
@@ -55,16 +56,21 @@ def collect(config: TrainConfig, sampler: Sampler, manifests: Iterator[Manifest]
 
 
 def manifests(
-    config: TrainConfig, rewards: RewardClient, first: Manifest, say: Callable[[str], None]
+    config: TrainConfig, rewards: RewardClient, first: Manifest, changed: Callable[[str], None]
 ) -> Iterator[Manifest]:
-    """The rewards of each step: those of the start, or, following, those that the alias names as the step begins."""
+    """The rewards of each step: those of the start, or, following, those that the alias names as the step begins.
+
+    `changed` hears of a move of the alias, and of a reward that is another one under the same name.
+    """
     if not config.follow:
         yield from itertools.repeat(first)
     current = first
     while True:
         now = rewards.resolve(suite=config.suite, rewards=[])
         if now.suite != current.suite:
-            say(f"{config.suite} has moved from {current.suite} to {now.suite}")
+            changed(f"{config.suite} has moved from {current.suite} to {now.suite}")
+        for what in reward_changes(record(current), now):
+            changed(what)
         current = now
         yield current
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import io
 import os
 import sys
 from collections.abc import Sequence
+from typing import NoReturn
 
 from grpo_client.errors import ConfigError, HallmarkError, InterruptedRun, StorageError
 
@@ -33,6 +35,8 @@ exit codes: 0 done, 2 configuration or data, 3 reward service, 4 loss not finite
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Run the command line and exit with its code."""
+    if isinstance(sys.stdout, io.TextIOWrapper):  # in a terminal without UTF-8 a `×` must not end a run
+        sys.stdout.reconfigure(errors="backslashreplace")
     match list(sys.argv[1:] if argv is None else argv):
         case ["-h" | "--help" | "help", *_]:
             print(USAGE)
@@ -57,16 +61,26 @@ def _run(name: str, options: Sequence[str]) -> int:
         if (error.name or "").partition(".")[0] == "grpo_client":
             raise
         return _fail(f"{name} needs more than the bare client ({error}): pip install 'hallmark-rl[torch]'", 2)
+    except InterruptedRun as error:
+        _leave(_with_notes(error))
     except HallmarkError as error:
         return _fail(_with_notes(error), error.exit_code)
     except KeyboardInterrupt:
-        return _fail("interrupted", InterruptedRun.exit_code)
+        _leave("interrupted")
     except BrokenPipeError:  # of `grpo-client … | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except OSError as error:
         return _fail(f"reading or writing failed: {error}", StorageError.exit_code)
     return code
+
+
+def _leave(message: str) -> NoReturn:
+    """End at once: threads that wait for a silent service would hold the interpreter until their time is over."""
+    code = _fail(message, InterruptedRun.exit_code)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
 
 
 def _with_notes(error: BaseException) -> str:

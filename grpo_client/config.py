@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import re
 import time
 from pathlib import Path
 from typing import Annotated, Literal
@@ -11,6 +13,8 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from grpo_client.errors import ConfigError
 from grpo_client.losses import LossConfig, check_advantage_scale
 from grpo_client.spellings import Alias
+
+_REWARD_ID = re.compile(r"[^\s/?#%=]+")
 
 
 def _alias(*names: str) -> Alias:
@@ -197,12 +201,15 @@ class TrainConfig(BaseModel):
     importance_floor: float = Field(default=0.0, description="Lower bound of that weight, for mask.")
     num_iterations: int = Field(default=1, ge=1, description="How often a step's completions are learnt from.")
     minibatches: int = Field(default=1, ge=1, description="Optimizer steps that a step's prompts are dealt out to.")
-    learning_rate: float = Field(default=1e-6, gt=0, description="Of AdamW; the highest of the schedule.")
+    optimizer: Annotated[Literal["adamw", "adam", "sgd"], _alias("--optim")] = Field(
+        default="adamw", description="AdamW, Adam (no weight decay), or plain SGD, which keeps no moments in memory."
+    )
+    learning_rate: float = Field(default=1e-6, gt=0, description="Of the optimizer; the highest of the schedule.")
     lr_schedule: Annotated[Literal["constant", "linear", "cosine"], _alias("--lr-scheduler-type")] = Field(
         default="constant", description="How the learning rate falls towards 0 at the last step, if it does."
     )
     warmup_steps: int = Field(default=0, ge=0, description="Steps in which the learning rate rises from 0.")
-    weight_decay: float = Field(default=0.0, ge=0, description="Of AdamW, on matrices only.")
+    weight_decay: float = Field(default=0.0, ge=0, description="Of AdamW and SGD, on matrices only.")
     max_not_finite: int = Field(
         default=5, ge=1, description="Steps in a row whose loss or gradient is not finite, after which the run stops."
     )
@@ -241,7 +248,7 @@ class TrainConfig(BaseModel):
     dtype: Literal["float32", "bfloat16"] = Field(
         default="float32", description="Of the computation; weights and optimizer stay float32."
     )
-    seed: int = Field(default=0, ge=0, description="Of data order and sampling.")
+    seed: int = Field(default=0, ge=0, lt=2**63, description="Of data order and sampling.")
 
     # ---- what is written ------------------------------------------------------------------------------------
     output_dir: Path = Field(
@@ -298,6 +305,10 @@ class TrainConfig(BaseModel):
             raise ValueError(
                 "name the rewards: either --suite NAME@VERSION or --reward ID@VERSION[=WEIGHT] (repeatable)"
             )
+        ids = [text.partition("=")[0] for text in self.reward]
+        twice = next((one for one in ids if ids.count(one) > 1), None)
+        if twice is not None:
+            raise ValueError(f"--reward {twice} is there twice; name it once, with the weight that is meant")
         self.loss_config()
         if self.advantages == "rloo" and self.scale_rewards not in (None, "none"):
             raise ValueError("rloo is unscaled by definition; leave --scale-rewards out, or set it to none")
@@ -325,6 +336,8 @@ class TrainConfig(BaseModel):
             )
         if self.dora and not self.lora_rank:
             raise ValueError("--dora is a kind of adapter; say how large with --lora-rank 8, say")
+        if self.optimizer == "adam" and self.weight_decay:
+            raise ValueError("adam has no weight decay; use --optimizer adamw, or leave --weight-decay out")
         if self.ref_dtype != "float32" and (not self.kl_coef or (self.lora_rank and self.ref_model is None)):
             raise ValueError("--ref-dtype is of a frozen reference: set --kl-coef; an adapter's reference is its base")
         if self.ref_model is not None and not self.kl_coef:
@@ -361,7 +374,12 @@ class TrainConfig(BaseModel):
 def parse_reward(text: str) -> tuple[str, float]:
     """`ID` or `ID=WEIGHT` as (id, weight). Raises ConfigError."""
     reward_id, _, weight = text.partition("=")
+    if not _REWARD_ID.fullmatch(reward_id):  # a stray `/` or `?` would ask another address of the service
+        raise ConfigError(f"--reward {text}: name a reward as ID@VERSION[=WEIGHT], such as math.equal@2=0.5")
     try:
-        return reward_id, float(weight) if weight else 1.0
+        value = float(weight) if weight else 1.0
     except ValueError:
-        raise ConfigError(f"--reward {text}: the weight is not a number; write {reward_id}=0.5, say") from None
+        value = math.nan
+    if not math.isfinite(value):
+        raise ConfigError(f"--reward {text}: the weight is not a finite number; write {reward_id}=0.5, say")
+    return reward_id, value

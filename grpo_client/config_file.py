@@ -43,6 +43,8 @@ def read_yaml(path: Path) -> list[Setting]:
         raise ConfigError(f"--config {path}: not a UTF-8 text") from None
     try:
         return _settings(path, text)
+    except RecursionError:
+        raise ConfigError(f"--config {path}: brackets within brackets, too deep to be read") from None
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         line = f", line {mark.line + 1}" if mark else ""

@@ -1,4 +1,4 @@
-"""SIGINT and SIGTERM end a run after the step at hand; a second one ends it at once."""
+"""SIGINT, SIGTERM and SIGHUP end a run after the step at hand; a second one ends it at once."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # the last: a terminal that was closed
 
 
 class Interruption:

@@ -33,7 +33,9 @@ def reward_metrics(groups: Sequence[Group], advantages: Advantages) -> Row:
             pairs = zip(group.scores.values[name], group.scores.statuses[name], strict=True)
             nulls.update(status for value, status in pairs if value is None)
     row |= {f"reward/null/{status}": count for status, count in nulls.items()}
-    row["frac_reward_zero_std"] = advantages.frac_reward_zero_std
+    row["reward/unscored"] = sum(total is None for group in groups for total in group.scores.totals)
+    nothing = advantages.reward_mean is None
+    row["frac_reward_zero_std"] = None if nothing else advantages.frac_reward_zero_std
     return row
 
 

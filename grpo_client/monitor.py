@@ -19,7 +19,7 @@ from grpo_client.callbacks import Callback
 from grpo_client.config import TrainConfig
 from grpo_client.evaluation import Evaluation
 from grpo_client.metrics import Row
-from grpo_client.output import EVALS, METRICS, ROLLOUTS
+from grpo_client.output import EVALS, METRICS, ROLLOUTS, storage_errors
 from grpo_client.terminal import printable
 from grpo_client.types import Group
 
@@ -139,8 +139,9 @@ class Monitor:
             callback.on_save(step, path)
 
     def _write(self, name: str, record: Mapping[str, Any]) -> None:
-        self._files[name].write(json.dumps(record, ensure_ascii=False, allow_nan=False) + "\n")
-        self._files[name].flush()
+        with storage_errors(self._folder / name):
+            self._files[name].write(json.dumps(record, ensure_ascii=False, allow_nan=False) + "\n")
+            self._files[name].flush()
 
 
 def say(console: Console, message: str) -> None:
@@ -167,7 +168,7 @@ def line(row: Row) -> str:
     seconds = row.get("time/step")
     shown = row | {"it/s": 1 / float(seconds)} if seconds else row
     parts = [f"step {row['step']}", *_labelled(shown, _LINE)]
-    nulls = sum(int(value or 0) for key, value in row.items() if key.startswith("reward/null/"))
+    nulls = row.get("reward/unscored")
     return "  ".join(parts + ([f"UNSCORED {nulls}"] if nulls else []))
 
 

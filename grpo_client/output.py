@@ -2,53 +2,100 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import json
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
 import yaml
 
 from grpo_client.batch import Batch
-from grpo_client.checkpoint import CHECKPOINTS, Checkpoint, clear_remains
+from grpo_client.checkpoint import CHECKPOINTS, Checkpoint, checkpoint_folders, clear_remains, set_later_aside
 from grpo_client.config import TrainConfig
-from grpo_client.errors import ConfigError
+from grpo_client.errors import ConfigError, StorageError
 
 METRICS = "metrics.jsonl"
 ROLLOUTS = "rollouts.jsonl"
 EVALS = "evals.jsonl"
 FINAL = "final"
+CONFIG = "config.yaml"
+_LOCK = ".lock"
 
 
-def claim_output(config: TrainConfig, checkpoint: Checkpoint | None) -> Path:
-    """Make the output folder, or take it up after a checkpoint. Raises ConfigError when it holds another run.
-
-    With `overwrite` what it holds is removed.
-    """
-    folder = config.output_dir
-    holds_run = (folder / METRICS).exists() or (folder / CHECKPOINTS).exists()
-    if holds_run and checkpoint is None:
-        cut_short = config.resume == "auto" and not (folder / FINAL).exists()  # before its first checkpoint
-        if not (config.overwrite or cut_short):
-            raise ConfigError(
-                f"{folder} holds a run already; go on with it (--resume auto), choose another --output-dir, or "
-                "--overwrite it"
-            )
-        shutil.rmtree(folder)
+@contextlib.contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Make a folder and keep other runs out of it. Raises ConfigError where one is in it, or it cannot be made."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        clear_remains(folder)
-        if checkpoint is not None and checkpoint.path.resolve().is_relative_to(folder.resolve()):
-            for name in (METRICS, ROLLOUTS, EVALS):
-                cut_back(folder / name, checkpoint.step)
-        elif holds_run and checkpoint is not None and not config.overwrite:
-            raise ConfigError(f"{folder} holds another run than {checkpoint.path}; choose another --output-dir")
-        (folder / "config.yaml").write_text(yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False))
+        file = (folder / _LOCK).open("w")
     except OSError as error:
         raise ConfigError(f"--output-dir {folder}: {error.strerror}") from error
-    return folder
+    with file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise ConfigError(
+                f"another run is at work in {folder}; wait for its end, or choose another --output-dir"
+            ) from None
+        yield
+
+
+def claim_output(config: TrainConfig, checkpoint: Checkpoint | None) -> list[str]:
+    """Make the output folder ready for a new run, or take it up after a checkpoint. What is to be said of it.
+
+    With `overwrite` what it holds is removed. Raises ConfigError when it holds another run.
+    """
+    folder, said = config.output_dir, []
+    holds_run = (folder / METRICS).exists() or (folder / CHECKPOINTS).exists()
+    own = checkpoint is not None and checkpoint.path.resolve().is_relative_to(folder.resolve())
+    try:
+        if own and checkpoint is not None:
+            clear_remains(folder)
+            said += set_later_aside(folder, checkpoint.step)
+            for name in (METRICS, ROLLOUTS, EVALS):
+                cut_back(folder / name, checkpoint.step)
+        elif holds_run:
+            # Killed before its first checkpoint, a run begins anew.
+            cut_short = config.resume == "auto" and checkpoint is None and not (folder / FINAL).exists()
+            if not (config.overwrite or cut_short):
+                raise ConfigError(_holds(folder, checkpoint))
+            if not config.overwrite:
+                said.append(f"{folder} holds no checkpoint to go on from: the run begins anew")
+            _empty(folder)
+        (folder / CONFIG).write_text(yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False))
+    except OSError as error:
+        raise ConfigError(f"--output-dir {folder}: {error.strerror}") from error
+    return said
+
+
+def _holds(folder: Path, checkpoint: Checkpoint | None) -> str:
+    if checkpoint is not None:
+        return f"{folder} holds another run than {checkpoint.path}; choose another --output-dir, or --overwrite it"
+    there = checkpoint_folders(folder)
+    how = "go on with it (--resume auto), choose" if there else "it has no checkpoint to go on from; choose"
+    return f"{folder} holds a run already; {how} another --output-dir, or --overwrite it"
+
+
+def _empty(folder: Path) -> None:
+    """Remove what a folder holds but its lock."""
+    for path in folder.iterdir():
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        elif path.name != _LOCK:
+            path.unlink()
+
+
+@contextlib.contextmanager
+def storage_errors(folder: Path) -> Iterator[None]:
+    """What cannot be written is a StorageError that says where and why."""
+    try:
+        yield
+    except OSError as error:
+        raise StorageError(f"{folder} cannot be written to: {error.strerror or error}") from error
 
 
 def cut_back(file: Path, step: int) -> None:
@@ -57,13 +104,20 @@ def cut_back(file: Path, step: int) -> None:
         return
     beside = file.with_name(f".{file.name}.partial")
     with file.open(encoding="utf-8", newline="\n") as old, beside.open("w", encoding="utf-8", newline="\n") as new:
-        for line in old:
-            if not line.endswith("\n") or json.loads(line)["step"] > step:
+        for number, line in enumerate(old, start=1):
+            if not line.endswith("\n") or _step_of(line, f"{file}, line {number}") > step:
                 break
             new.write(line)
         new.flush()
         os.fsync(new.fileno())
     beside.replace(file)
+
+
+def _step_of(line: str, where: str) -> int:
+    try:
+        return int(json.loads(line)["step"])
+    except (ValueError, KeyError, TypeError):
+        raise ConfigError(f"{where}: no record of a run; mend or remove the file") from None
 
 
 def save_for_study(folder: Path, step: int, batches: Sequence[Batch]) -> Path:

@@ -12,10 +12,10 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import httpx
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 from reward_proto import v1
 from tenacity import (
     RetryCallState,
@@ -32,7 +32,11 @@ from grpo_client.errors import ConfigError, RewardServiceError
 
 _FIRST_PAUSE_SECONDS = 0.2
 _LONGEST_PAUSE_SECONDS = 10.0
+_CHANGED = ". Serve the rewards that the run began with, or resume with --accept-reward-change"
 _WORKERS_METRIC = "hallmark_workers"
+
+
+M = TypeVar("M", bound=BaseModel)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +103,11 @@ class RewardClient:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.close()
 
+    @property
+    def giving_up(self) -> bool:
+        """Whether the run is asked to end, so that nobody should wait long for an answer."""
+        return self._give_up.is_set()
+
     def close(self) -> None:
         """Close the connections."""
         self._http.close()
@@ -133,24 +142,24 @@ class RewardClient:
 
     def reward(self, reward_id: str) -> v1.RewardInfo:
         """One reward as it is served. Raises ConfigError with the nearest ids."""
-        return v1.RewardInfo.model_validate(self._call("GET", f"{v1.REWARDS_PATH}/{reward_id}"))
+        return self._get(v1.RewardInfo, f"{v1.REWARDS_PATH}/{reward_id}")
 
     def suite(self, name: str) -> v1.SuiteInfo:
         """One suite, by version or alias. Raises ConfigError with the nearest ids."""
-        return v1.SuiteInfo.model_validate(self._call("GET", f"{v1.SUITES_PATH}/{name}"))
+        return self._get(v1.SuiteInfo, f"{v1.SUITES_PATH}/{name}")
 
     def rewards(self) -> list[v1.RewardInfo]:
         """Every served version."""
-        return v1.RewardList.model_validate(self._call("GET", v1.REWARDS_PATH)).rewards
+        return self._get(v1.RewardList, v1.REWARDS_PATH).rewards
 
     def suites(self) -> list[v1.SuiteInfo]:
         """Every suite."""
-        return v1.SuiteList.model_validate(self._call("GET", v1.SUITES_PATH)).suites
+        return self._get(v1.SuiteList, v1.SUITES_PATH).suites
 
     def aliases(self) -> list[v1.AliasInfo]:
         """Every alias of a suite; none where the service keeps no aliases."""
         try:
-            return v1.AliasList.model_validate(self._call("GET", v1.ALIASES_PATH)).aliases
+            return self._get(v1.AliasList, v1.ALIASES_PATH).aliases
         except ConfigError:
             return []
 
@@ -196,6 +205,16 @@ class RewardClient:
 
     # ---- calls ----------------------------------------------------------------------------------------------
 
+    def _get(self, model: type[M], path: str) -> M:
+        """What a path answers, in the form that the contract gives it."""
+        answer = self._call("GET", path)
+        try:
+            return model.model_validate(answer)
+        except ValidationError as error:
+            first = error.errors()[0]
+            where = ".".join(str(one) for one in first["loc"])
+            raise RewardServiceError(f"{self.url}{path} broke the contract: {where}: {first['msg']}") from error
+
     def _call(self, method: str, path: str, body: str | None = None) -> Any:
         retrying = Retrying(
             retry=retry_if_exception(lambda error: isinstance(error, _Passing)),
@@ -227,7 +246,8 @@ class RewardClient:
         if response.status_code == 404 and path.startswith((v1.REWARDS_PATH, v1.SUITES_PATH, v1.ALIASES_PATH)):
             raise ConfigError(f"{path.rpartition('/')[2]}: {_problem(response)}")
         if response.status_code >= 300:
-            raise RewardServiceError(f"{self.url}{path} refused ({response.status_code}): {_problem(response)}")
+            hint = _CHANGED if response.status_code == 409 else ""
+            raise RewardServiceError(f"{self.url}{path} refused ({response.status_code}): {_problem(response)}{hint}")
         try:
             return response.json()
         except ValueError as error:

@@ -12,11 +12,14 @@ from reward_proto import v1
 
 from grpo_client.advantages import dead_groups
 from grpo_client.backends.base import Backend
+from grpo_client.errors import RewardServiceError
 from grpo_client.ranks import all_groups, own_places
 from grpo_client.rewards import Manifest, RewardClient
 from grpo_client.types import Group, Prompt, Rollout, Sampling, Scores
 
 _SCORING_THREADS = 4
+_LOOK_UP_SECONDS = 0.5
+_PATIENCE_SECONDS = 5.0  # with a service that is silent, once the run is asked to end
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +51,7 @@ class Sampler:
 
     def close(self) -> None:
         """End the scoring threads."""
-        self._threads.shutdown(wait=True, cancel_futures=True)
+        self._threads.shutdown(wait=False, cancel_futures=True)  # a service that has stalled may hold one for long
 
     def rollouts(self, prompts: Sequence[Prompt], sampling: Sampling, manifest: Manifest, *, phase: str) -> Rollouts:
         """One group a prompt, scored. Raises what the reward client raises; no score is ever made up."""
@@ -61,7 +64,7 @@ class Sampler:
             question = to_wire(prompts[places[i]], rollouts, texts, needs=manifest.needs())
             pending[places[i]] = rollouts, texts, self._threads.submit(self._score, manifest, question, run)
         sampled = time.perf_counter()
-        own = {place: Group(prompts[place], *pending[place][:2], pending[place][2].result()) for place in places}
+        own = {place: Group(prompts[place], *pending[place][:2], self._result(pending[place][2])) for place in places}
         groups = all_groups(self._backend.ranks, own, prompts)
         return Rollouts(groups, sampled - started, time.perf_counter() - sampled, manifest.suite)
 
@@ -88,6 +91,16 @@ class Sampler:
                 break
             rollouts += self.rollouts(list(drawn.values()), sampling, manifest, phase=phase)
         return rollouts
+
+    def _result(self, scores: Future[Scores]) -> Scores:
+        """A group's scores. Raises RewardServiceError when a service is silent while the run is asked to end."""
+        while True:
+            seconds = _PATIENCE_SECONDS if self._rewards.giving_up else _LOOK_UP_SECONDS
+            try:
+                return scores.result(timeout=seconds)
+            except TimeoutError:
+                if seconds == _PATIENCE_SECONDS:
+                    raise RewardServiceError(f"{self._rewards.url} does not answer, and the run is to end") from None
 
     def _text(self, rollout: Rollout) -> str:
         return self._backend.tokenizer.decode(rollout.token_ids, skip_special_tokens=True)

@@ -31,7 +31,7 @@ from grpo_client.checkpoint import (
     save_model,
 )
 from grpo_client.config import TrainConfig, parse_reward
-from grpo_client.errors import ConfigError
+from grpo_client.errors import ConfigError, HallmarkError, StorageError
 from grpo_client.evaluation import Evaluator, top_value
 from grpo_client.guards import Guards
 from grpo_client.interruption import Interruption
@@ -39,7 +39,7 @@ from grpo_client.losses import LossFn, make_loss
 from grpo_client.metrics import Row, read_rows
 from grpo_client.model_card import model_card
 from grpo_client.monitor import Monitor, say
-from grpo_client.output import FINAL, METRICS, claim_output, save_for_study
+from grpo_client.output import FINAL, METRICS, claim_output, locked, save_for_study, storage_errors
 from grpo_client.plots import PLOT
 from grpo_client.provenance import check_config, data_fingerprint, record, reward_changes, versions
 from grpo_client.ranks import Ranks
@@ -72,36 +72,52 @@ class Run:
     fixed: Mapping[str, Any]  # what every checkpoint says: config, rewards, data, model
     steps_done: int = 0
     position: Mapping[str, Any] = field(default_factory=dict)  # of the prompts, after those steps
+    pending: Row | None = field(default_factory=lambda: Row(step=0))  # that is to be reported
     best: dict[str, float] = field(default_factory=dict)  # step and accuracy of the best evaluation
-    changes: list[str] = field(default_factory=list)  # of the rewards, accepted at this resume, until a row tells them
+    changes: list[str] = field(default_factory=list)  # of the rewards, until a row tells them
 
     # ---- of a step ------------------------------------------------------------------------------------------
 
-    def done(self, step: int) -> None:
-        """The model has learnt from this step: a checkpoint goes on after it, also when the next one fails halfway."""
-        self.steps_done = step
+    def done(self, step: int, row: Row) -> None:
+        """The model has learnt from this step, whose row is to be reported: a checkpoint made from now on goes on here.
+
+        Also when the next step, or this one's evaluation, fails halfway.
+        """
+        self.steps_done, self.pending = step, row
         self.position = self.prompts.position()
 
-    def evaluate(self) -> Row:
-        """`eval/*` where it is time to evaluate; an accuracy better than ever is remembered."""
-        row = self.evaluator.metrics(self.steps_done, self.monitor.log_evaluation)
+    def report(self) -> None:
+        """Evaluate, where it is time to, and log the row of the step; nothing where that has been done."""
+        if self.pending is None:
+            return
+        evaluation = self.evaluator.metrics(self.steps_done, self.monitor.log_evaluation)
+        row = self.pending | self._reward_change() | evaluation
         accuracy = row.get("eval/accuracy")
         if isinstance(accuracy, float) and self.steps_done and accuracy > self.best.get("accuracy", -1.0):
             self.best = {"step": self.steps_done, "accuracy": accuracy}
-        return row
+        self.pending = None
+        self.monitor.log(row)
 
-    def reward_change(self) -> Row:
-        """What of the rewards is not as it was, in the first row after a resume that accepted it."""
-        told, self.changes = self.changes, []
+    def _reward_change(self) -> Row:
+        """What of the rewards is not as it was, in the next row."""
+        told, self.changes[:] = list(self.changes), []
         return {"reward/changed": "; ".join(told)} if told else {}
 
-    def check(self, groups: Sequence[Group], batches: Sequence[Batch], updates: Sequence[UpdateStats]) -> None:
-        """Keep what was not finite for study, warn of nulls. Raises when the run must stop."""
+    def watch(
+        self, groups: Sequence[Group], batches: Sequence[Batch], updates: Sequence[UpdateStats]
+    ) -> HallmarkError | None:
+        """Keep what was not finite for study, warn of nulls. The reason to stop, where there is one."""
         if not all(update.applied for update in updates):
-            self.monitor.say(f"not finite, step skipped; kept {save_for_study(self.folder, self.steps_done, batches)}")
-        warning = self.guards.watch(groups, updates)
+            with storage_errors(self.folder):
+                kept = save_for_study(self.folder, self.steps_done, batches)
+            self.monitor.say(f"not finite, step skipped; kept {kept}")
+        try:
+            warning = self.guards.watch(groups, updates)
+        except HallmarkError as error:
+            return error
         if warning:
             self.monitor.say(warning)
+        return None
 
     # ---- saving ---------------------------------------------------------------------------------------------
 
@@ -112,18 +128,20 @@ class Run:
             self.monitor.say(f"saved {self.save()}")
 
     def save(self) -> Path:
-        """A checkpoint of the run as it is now, by the first of its processes. Raises OSError."""
+        """A checkpoint of the run as it is now, by the first of its processes. Raises StorageError."""
         if self.backend.ranks.rank:
             return self.folder
         state = {
             **self.fixed,
             "prompts": self.position,
+            "pending": self.pending,
             "guards": self.guards.state(),
             "best": self.best,
         }
-        path = save_checkpoint(self.backend, self.folder, self.steps_done, state, card=self.card(self.steps_done))
-        best = self.best.get("step")
-        prune(self.folder, keep=self.config.keep_checkpoints, best=None if best is None else int(best))
+        with storage_errors(self.folder):
+            path = save_checkpoint(self.backend, self.folder, self.steps_done, state, card=self.card(self.steps_done))
+            best = self.best.get("step")
+            prune(self.folder, keep=self.config.keep_checkpoints, best=None if best is None else int(best))
         self.monitor.saved(self.steps_done, path)
         return path
 
@@ -133,8 +151,8 @@ class Run:
             return "no step was taken, nothing to save"
         try:
             path = self.save()
-        except OSError as error:
-            return f"saving failed ({error.strerror or error}); {self.last_checkpoint()}"
+        except StorageError as error:
+            return f"saving failed: {error}; {self.last_checkpoint()}"
         return f"the run after step {self.steps_done} is in {path}; go on with --resume auto"
 
     def last_checkpoint(self) -> str:
@@ -146,7 +164,8 @@ class Run:
         """Save the final model."""
         if self.backend.ranks.rank:
             return
-        path = save_model(self.backend, self.folder, FINAL, card=self.card(self.steps_done))
+        with storage_errors(self.folder):
+            path = save_model(self.backend, self.folder, FINAL, card=self.card(self.steps_done))
         self.monitor.saved(self.steps_done, path)
         self.monitor.say(f"saved {path}; plot in {self.folder / PLOT}")
 
@@ -181,7 +200,7 @@ def prepare(
             few_shot=data.read_few_shot(config.few_shot),
             limit=config.max_prompt_length,
         )
-        folder = opened.enter_context(_folder(config, checkpoint, ranks))
+        folder = opened.enter_context(_folder(config, checkpoint, ranks, console))
         say(console, f"loading {config.model}")
         backend = load_backend(config)
         prompts, eval_prompts = build(rows, backend.tokenizer), build(eval_rows, backend.tokenizer)
@@ -198,6 +217,11 @@ def prepare(
             config=config,
             resumed_at=checkpoint.step if checkpoint else 0,
         )
+
+        def changed(what: str) -> None:
+            monitor.say(what)
+            changes.append(what)
+
         run = Run(
             config=config,
             folder=folder,
@@ -205,7 +229,7 @@ def prepare(
             evaluator=Evaluator(config, sampler, eval_prompts, eval_manifest),
             monitor=monitor,
             prompts=stream,
-            collect=choices.collect(config, sampler, choices.manifests(config, rewards, manifest, monitor.say), stream),
+            collect=choices.collect(config, sampler, choices.manifests(config, rewards, manifest, changed), stream),
             advantages=choices.advantages(config, backend, manifest),
             batches=choices.batches(config, backend, every_row=loss is not None),
             learning_rate=make_schedule(
@@ -257,10 +281,13 @@ def _fixed(
 
 
 @contextlib.contextmanager
-def _folder(config: TrainConfig, checkpoint: Checkpoint | None, ranks: Ranks) -> Iterator[Path]:
+def _folder(config: TrainConfig, checkpoint: Checkpoint | None, ranks: Ranks, console: Console) -> Iterator[Path]:
     """Where the run is kept; for all but the first of its processes a place that is gone with it."""
     if ranks.rank == 0:
-        yield claim_output(config, checkpoint)
+        with locked(config.output_dir):
+            for message in claim_output(config, checkpoint):
+                say(console, message)
+            yield config.output_dir
         return
     with tempfile.TemporaryDirectory() as scratch:
         yield Path(scratch)
@@ -297,12 +324,14 @@ def _manifests(
         raise ConfigError("the rewards need metadata of each row; name its columns with --metadata-column")
     if checkpoint is None:
         return manifest, eval_manifest, []
-    changes = [] if config.follow else reward_changes(checkpoint.state["rewards"], manifest)
-    changes += [f"eval {one}" for one in reward_changes(checkpoint.state["eval_rewards"], eval_manifest)]
-    if changes and not config.accept_reward_change:
+    changes = reward_changes(checkpoint.state["rewards"], manifest)
+    refused = [] if config.follow else list(changes)
+    of_evaluation = [f"eval {one}" for one in reward_changes(checkpoint.state["eval_rewards"], eval_manifest)]
+    changes, refused = changes + of_evaluation, refused + of_evaluation
+    if refused and not config.accept_reward_change:
         raise ConfigError(
             f"the rewards at {config.reward_url} are not those that {checkpoint.path} learnt from: "
-            f"{'; '.join(changes)}. Serve those again, or go on with these: --accept-reward-change"
+            f"{'; '.join(refused)}. Serve those again, or go on with these: --accept-reward-change"
         )
     return manifest, eval_manifest, changes
 
@@ -313,13 +342,16 @@ def _take_up(run: Run, checkpoint: Checkpoint) -> None:
         if checkpoint.state[key] != run.fixed[key]:
             raise ConfigError(f"{what} is not what {checkpoint.path} was trained on: its content has changed")
     was, now = checkpoint.state["config"]["steps"], run.config.steps
+    if now < checkpoint.step:
+        raise ConfigError(f"{checkpoint.path} is past --steps {now}; name more steps, or an earlier checkpoint")
     if was != now and run.config.lr_schedule != "constant":
         raise ConfigError(f"--lr-schedule {run.config.lr_schedule} ends at the last step, which was {was} and is {now}")
     run.backend.load_state(checkpoint.path)
     run.prompts.skip_to(checkpoint.state["prompts"])
     run.guards.restore(checkpoint.state["guards"])
     run.best = dict(checkpoint.state["best"])
-    run.done(checkpoint.step)
+    run.steps_done, run.pending = checkpoint.step, checkpoint.state["pending"]
+    run.position = checkpoint.state["prompts"]
     restore_random(checkpoint.state["random"])
 
 

@@ -2,29 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from grpo_client.errors import ConfigError
 from grpo_client.types import Prompt
 
-Batches = Callable[..., Iterator[list[Prompt]]]  # (prompts, *, size, seed) -> the prompts of each step, without end
+Batches = Callable[..., Iterable[list[Prompt]]]  # (prompts, *, size, seed) -> the prompts of each step, without end
 
 
 class PromptStream:
     """Batches without end, and single prompts out of them for resampling. Its position is part of a checkpoint.
 
-    Raises StopIteration from `take` when the batches, of the caller's making, end.
+    Raises ConfigError from `take` when the batches, of a caller's making, end or are empty.
     """
 
-    def __init__(self, batches: Iterator[list[Prompt]], prompts: Sequence[Prompt]) -> None:
-        self._batches = batches
+    def __init__(self, batches: Iterable[list[Prompt]], prompts: Sequence[Prompt]) -> None:
+        self._batches = iter(batches)
         self._by_index = {prompt.index: prompt for prompt in prompts}
         self._taken = 0
         self._spare: list[Prompt] = []
 
     def take(self) -> list[Prompt]:
         """The next batch."""
-        batch = next(self._batches)
+        batch = next(self._batches, None)
+        if not batch:
+            what = "have ended" if batch is None else "go on with an empty one"
+            raise ConfigError(f"the batches {what} after {self._taken}; give more of them, or take fewer --steps")
         self._taken += 1
         return batch
 

@@ -9,7 +9,7 @@ from rich.console import Console
 
 from grpo_client.callbacks import Callback
 from grpo_client.config import TrainConfig
-from grpo_client.errors import InterruptedRun, NotFiniteError, RewardServiceError, StorageError
+from grpo_client.errors import ConfigError, InterruptedRun, NotFiniteError, RewardServiceError, StorageError
 from grpo_client.interruption import Interruption, interruption
 from grpo_client.losses import LossFn
 from grpo_client.metrics import Stopwatch, completion_metrics, reward_metrics, time_metrics, update_metrics
@@ -43,24 +43,24 @@ def train(
         try:
             _loop(run, interrupted)
             run.finish()
-        except (RewardServiceError, NotFiniteError) as error:
+        except (RewardServiceError, NotFiniteError, ConfigError) as error:
             where = run.where_to_go_on()
             if interrupted.requested:
                 raise InterruptedRun(f"interrupted while the reward service was away; {where}") from error
             error.add_note(where)
             raise
-        except OSError as error:
-            raise StorageError(
-                f"{run.folder} cannot be written to: {error.strerror or error}. Make room; {run.last_checkpoint()}"
-            ) from error
+        except StorageError as error:
+            error.add_note(f"make room; {run.last_checkpoint()}")
+            raise
         return run.folder
 
 
 def _loop(run: Run, interrupted: Interruption) -> None:
-    config, monitor = run.config, run.monitor
-    if run.steps_done == 0:
-        monitor.log({"step": 0} | run.evaluate())
+    config = run.config
+    run.report()  # before training, or of the step whose evaluation did not come to its end
     while run.steps_done < config.steps:
+        if anyone(run.backend.ranks, interrupted.requested):
+            raise InterruptedRun(f"interrupted; {run.where_to_go_on()}")
         step = run.steps_done + 1
         clock = Stopwatch("rollout")
         rollouts = run.collect(run.prompts.take(), step)
@@ -75,19 +75,18 @@ def _loop(run: Run, interrupted: Interruption) -> None:
             for batch in batches
         ]
         clock.lap("rest")
-        run.done(step)
-        monitor.log_rollouts(step, groups, advantages)
-        monitor.log(
+        run.monitor.log_rollouts(step, groups, advantages)
+        row = (
             {"step": step}
             | reward_metrics(groups, advantages)
             | completion_metrics(groups)
             | update_metrics(updates, learning_rate=rate)
             | time_metrics(rollouts, clock)
             | {"peak_mem_gb": run.backend.peak_memory_gb()}
-            | run.reward_change()
-            | run.evaluate()
         )
-        run.check(groups, batches, updates)
-        if anyone(run.backend.ranks, interrupted.requested):
-            raise InterruptedRun(f"interrupted; {run.where_to_go_on()}")
+        run.done(step, row)
+        must_stop = run.watch(groups, batches, updates)
+        run.report()
+        if must_stop is not None:
+            raise must_stop
         run.save_if_due()

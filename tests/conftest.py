@@ -20,9 +20,20 @@ from hypothesis import settings
 ROOT = Path(__file__).parents[1]
 SHARED = ROOT.parent / "shared"
 IN_CI = bool(os.environ.get("CI"))
+IDLE_SECONDS = 0.012  # of the loop in `slowness`
 # A busy machine is no fault of a property; CI judges a change by the same examples each time.
 settings.register_profile("suite", deadline=None, derandomize=IN_CI)
 settings.load_profile("suite")
+
+
+def slowness() -> float:
+    """How many times longer this machine takes at the moment than an idle, recent one; at least 1.
+
+    For bounds in CPU seconds: a process on the other half of a core makes them longer, too.
+    """
+    began = time.process_time()
+    sum(i * i for i in range(300_000))
+    return max(1.0, (time.process_time() - began) / IDLE_SECONDS)
 
 
 def missing(what: str) -> None:

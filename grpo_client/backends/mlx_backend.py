@@ -76,7 +76,7 @@ class MlxBackend:
         self._micro_batch_tokens = config.micro_batch_tokens
         self._max_grad_norm = config.max_grad_norm
         self._optimizer = FloatOptimizer(
-            self.model, learning_rate=config.learning_rate, weight_decay=config.weight_decay
+            self.model, name=config.optimizer, learning_rate=config.learning_rate, weight_decay=config.weight_decay
         )
         if config.checkpoint_activations:
             checkpoint_layers(self.model)

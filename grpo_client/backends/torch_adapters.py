@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from transformers import PreTrainedModel
 
 from grpo_client.backends.torch_matmul import use_onednn
@@ -106,8 +107,14 @@ def _with_adapter(model: PreTrainedModel, config: TrainConfig, *, device: str) -
             adapted = PeftModel.from_pretrained(model, str(config.adapter), is_trainable=True)
             if config.kl_coef and config.ref_model is None:
                 adapted.load_adapter(str(config.adapter), adapter_name=_FROZEN, is_trainable=False)
+    except SafetensorError as error:
+        raise ConfigError(f"--adapter {config.adapter}: its weights cannot be read ({error}); copy it again") from error
     except (ValueError, OSError) as error:
         raise ConfigError(f"cannot attach the adapter: {str(error).splitlines()[0]}") from error
+    except RuntimeError as error:  # what torch raises for weights of other shapes
+        if config.adapter is None:
+            raise
+        raise ConfigError(f"--adapter {config.adapter} does not fit --model {config.model}: other shapes") from error
     adapted.eval()  # dropout is off in sampling and in every pass of training alike
     policy: PreTrainedModel = adapted.get_base_model()
 

@@ -46,12 +46,13 @@ TORCH_OPS = ArrayOps(
     ones_like=torch.ones_like,
     stop_gradient=lambda x: x.detach(),
 )
+OPTIMIZERS = {"adamw": torch.optim.AdamW, "adam": torch.optim.Adam, "sgd": torch.optim.SGD}
 _PACKING_PAYS = 16  # tokens of a completion from which packing the weights costs less than it saves
 _LOGPROB_TOLERANCE = {"float32": 1e-3, "bfloat16": 0.1}  # mean over tokens; bfloat16 has three significant digits
 
 
 class TorchBackend:
-    """A transformers model, its reference where the KL needs one, and AdamW."""
+    """A transformers model, its reference where the KL needs one, and an optimizer."""
 
     def __init__(self, config: TrainConfig) -> None:
         self.ranks: Ranks = Alone()
@@ -70,7 +71,7 @@ class TorchBackend:
         self._dtype = config.dtype
         self._micro_batch_tokens = config.micro_batch_tokens
         self._max_grad_norm = config.max_grad_norm
-        self._optimizer = torch.optim.AdamW(
+        self._optimizer: torch.optim.Optimizer = OPTIMIZERS[config.optimizer](
             _parameter_groups(self.model, weight_decay=config.weight_decay), lr=config.learning_rate, fused=True
         )
         use_onednn(self.model)
@@ -183,6 +184,10 @@ def choose_device(name: str) -> str:
     """`auto` is CUDA when there, else the CPU. Raises ConfigError for CUDA where there is none."""
     if name == "auto":
         return "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        torch.device(name)
+    except RuntimeError:
+        raise ConfigError(f"--device {name}: there is no such device; write auto, cpu, cuda or cuda:1") from None
     if name.startswith("cuda") and not torch.cuda.is_available():
         raise ConfigError(f"--device {name}: this PyTorch ({torch.__version__}) sees no CUDA device; use --device cpu")
     return name

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 
 from grpo_client.backends.torch_models import load_model, quiet
 from grpo_client.errors import ConfigError
@@ -33,7 +33,7 @@ def merge_adapter(model: str, adapter: Path, output: Path, *, dtype: str, same_b
     loaded = load_model(model, device="cpu")
     try:
         adapted: Any = PeftModel.from_pretrained(loaded.model, str(adapter))
-    except (ValueError, RuntimeError, KeyError, OSError) as error:
+    except (ValueError, RuntimeError, KeyError, OSError, SafetensorError) as error:
         raise ConfigError(_misfit(adapter, model, str(error).strip().splitlines()[0])) from error
     if not hasattr(adapted, "merge_and_unload"):
         raise ConfigError(f"--adapter {adapter}: adapters of type {settings.get('peft_type')} cannot be merged")

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel, PreTrainedTokenizerBase
 
 from grpo_client.errors import ConfigError
@@ -36,7 +37,7 @@ def load_model(name: str, *, device: str) -> LoadedModel:
                 model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
             else:
                 model = _dequantised(folder, gguf_file)
-        except (OSError, ValueError, KeyError, ImportError) as error:
+        except (OSError, ValueError, KeyError, ImportError, SafetensorError) as error:
             raise ConfigError(f"cannot load --model {name}: {str(error).splitlines()[0]}") from error
     model.to(torch.device(device))  # type: ignore[arg-type]  # its wrapper hides `self` from the checker
     model.name_or_path = public_name(name)  # an adapter's config says what it belongs to

@@ -1,4 +1,4 @@
-"""What a resume needs beyond the weights, as one safetensors file: AdamW's moments and the random generators."""
+"""What a resume needs beyond the weights, as one safetensors file: the optimizer's state and random generators."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ def write_state(path: Path, optimizer: Optimizer, *, device: str) -> None:
         tensors["random.cuda"] = torch.cuda.get_rng_state(device)
     for i, weight in enumerate(_weights(optimizer)):
         for name, value in optimizer.state[weight].items() if weight in optimizer.state else ():
-            tensors[f"optimizer.{i}.{name}"] = value.detach().cpu().contiguous()
+            if value is not None:
+                tensors[f"optimizer.{i}.{name}"] = value.detach().cpu().contiguous()
     save_file(tensors, path / STATE_FILE)
 
 

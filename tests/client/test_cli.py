@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -63,6 +64,13 @@ def test_a_wrong_command_line_is_said_without_a_traceback(arguments: list[str], 
 
 def test_underscores_are_hyphens_in_commands_too(capsys: Capture) -> None:
     assert run(capsys, "validate_data", "--help")[0] == 0
+
+
+def test_a_terminal_without_utf_8_ends_no_command() -> None:
+    command, ascii_only = [sys.executable, "-m", "grpo_client", "train", "--help"], {"PYTHONIOENCODING": "ascii"}
+    ended = subprocess.run(command, cwd=ROOT, env=os.environ | ascii_only, capture_output=True, check=False)
+    assert ended.returncode == 0
+    assert b"rows \\xd7 length" in b" ".join(ended.stdout.split())
 
 
 def test_a_closed_pipe_ends_a_command_quietly(tmp_path: Path) -> None:

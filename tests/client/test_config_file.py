@@ -165,6 +165,7 @@ def test_every_fault_of_file_and_flags_is_in_one_message_with_its_place(write: A
         ("suite: 'r1@1\n", "not YAML"),
         ("suite: !!python/object:os.system x\n", "not YAML"),
         ("\x00", "not YAML"),
+        ("a: " + "[" * 5000, "too deep"),
     ],
 )
 def test_a_file_that_is_no_mapping_is_refused_with_its_name(text: str, said: str, write: Any) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 import threading
@@ -95,6 +96,31 @@ def test_an_answer_that_breaks_the_contract_stops_the_run_with_a_checkpoint(
     folder = train(configure(output_dir=tmp_path / "run", steps=5, eval_every=0, resume="auto"))
     assert numbers(folder) == numbers(whole)
     assert weights(folder) == weights(whole)
+
+
+def test_an_interrupted_run_does_not_wait_for_a_service_that_is_silent(
+    configure: Configure, start_server: Callable[..., Server], tmp_path: Path
+) -> None:
+    server = start_server(workers=1)
+    config = configure(steps=10**6, eval_every=0, reward_url=server.url, save_every=0, reward_timeout=600)
+    settings = tmp_path / "settings.json"
+    settings.write_text(config.model_dump_json())
+    command = [sys.executable, "-m", "grpo_client", "train", "--config", str(settings)]
+    run = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    metrics = config.output_dir / "metrics.jsonl"
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline and not (metrics.exists() and metrics.read_bytes().count(b"\n") > 2):
+        time.sleep(0.05)
+    server.process.send_signal(signal.SIGSTOP)
+    time.sleep(1)
+    run.send_signal(signal.SIGINT)
+    try:
+        _, errors = run.communicate(timeout=60)
+    finally:
+        server.process.send_signal(signal.SIGCONT)
+    assert run.returncode == 130
+    assert "go on with --resume auto" in errors
+    assert list((config.output_dir / "checkpoints").glob("step-*"))
 
 
 # ---- nulls -------------------------------------------------------------------------------------------------

@@ -32,6 +32,7 @@ ROW: Row = {
     "peak_mem_gb": 1.25,
     "reward/null/timeout": 2,
     "reward/null/error": 1,
+    "reward/unscored": 3,
 }
 RECORD = {"prompt_index": 0, "status": "scored", "token_ids": [1], "finish_reason": "stop", "value": 1.0, "right": True}
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from grpo_client.array_ops import Array, ArrayOps
 from grpo_client.backends import load_backend, torch_forward
 from grpo_client.backends.torch_backend import TorchBackend
 from grpo_client.batch import Batch, Row
+from grpo_client.config import parse_reward
 from grpo_client.data import batches
 from grpo_client.errors import ConfigError
 from grpo_client.loss_inputs import Denominators, LossInputs
@@ -26,7 +27,7 @@ from grpo_client.train import train
 from grpo_client.types import Group, Prompt, Rollout, Scores
 from tests.client.failing import edited, proxy
 from tests.client.runs import Configure, read
-from tests.client.tiny import save_tiny
+from tests.client.tiny import save_adapter, save_tiny, tiny_config, tiny_model
 from tests.conftest import Server
 
 OPTIONS: list[dict[str, Any]] = [
@@ -88,6 +89,8 @@ def test_a_run_with_the_option_learns_and_its_numbers_are_finite(options: dict[s
         ({"kl_coef": 0, "ref_model": "x"}, "--ref-model is for the KL"),
         ({"lora_rank": 2, "adapter": "x"}, "brings its own rank"),
         ({"top_p": 0}, "greater than 0"),
+        ({"seed": 2**63}, "less than"),
+        ({"suite": None, "reward": ("r1.int@1", "r1.int@1=2")}, "r1.int@1 is there twice"),
     ],
 )
 def test_a_combination_that_cannot_be_right_is_refused_with_the_configuration(
@@ -259,3 +262,30 @@ def test_a_reference_in_bfloat16_gives_a_kl_that_begins_near_0(configure: Config
     assert exact[1]["kl"] == pytest.approx(0, abs=1e-6)
     assert 1e-6 < rough[1]["kl"] < 1e-2
     assert rough[3]["kl"] == pytest.approx(exact[3]["kl"], abs=0.02)
+
+
+@pytest.mark.parametrize("text", ["r1.int@1=nan", "r1.int@1=inf", "r1.int@1=x", "=1", "../v1", "r1.int@1?x=1"])
+def test_a_reward_that_cannot_be_meant_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match="--reward "):
+        parse_reward(text)
+
+
+def other_shapes(tiny: str, folder: Path) -> None:
+    del tiny
+    other = folder.with_name("other")
+    tiny_model(tiny_config(intermediate_size=32)).save_pretrained(other)
+    save_adapter(str(other), folder)
+
+
+def cut_short(tiny: str, folder: Path) -> None:
+    weights = Path(save_adapter(tiny, folder)) / "adapter_model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:500])
+
+
+@pytest.mark.parametrize(("make", "said"), [(other_shapes, "does not fit"), (cut_short, "cannot be read")])
+def test_an_adapter_that_cannot_be_put_on_is_refused(
+    make: Callable[[str, Path], None], said: str, configure: Configure, tiny: str, tmp_path: Path
+) -> None:
+    make(tiny, tmp_path / "adapter")
+    with pytest.raises(ConfigError, match=said):
+        train(configure(adapter=tmp_path / "adapter"))

@@ -11,7 +11,9 @@ from typing import Any
 
 import pytest
 
-from grpo_client.errors import ConfigError
+from grpo_client.callbacks import Callback
+from grpo_client.errors import ConfigError, RewardServiceError
+from grpo_client.metrics import Row
 from grpo_client.train import train
 from tests.client import children
 from tests.client.failing import Answer, proxy
@@ -95,7 +97,12 @@ def finish(settings: Settings) -> None:
 RUNS: dict[str, Settings] = {
     "full": {},
     "lora, two iterations": {"lora_rank": 4, "num_iterations": 2, "kl_coef": 0.1},
-    "resampled, minibatches": {"dynamic_sampling": "resample", "minibatches": 3, "lr_schedule": "linear"},
+    "resampled, minibatches, sgd": {
+        "dynamic_sampling": "resample",
+        "minibatches": 3,
+        "lr_schedule": "linear",
+        "optimizer": "sgd",
+    },
 }
 
 
@@ -151,6 +158,8 @@ def damage(file: Path, how: str) -> None:
         content = bytearray(file.read_bytes())
         content[len(content) // 2] ^= 1
         file.write_bytes(content)
+    elif how == "another document":
+        file.write_text("[]")
     else:
         file.unlink()
 
@@ -161,7 +170,7 @@ def test_a_damaged_checkpoint_is_passed_over_for_the_one_before_it(
     how: str, name: str, configure: Configure, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     if (how, name) == ("another byte", "run_state.json"):
-        how = "cut short"
+        how = "another document"
     folder = train(configure(steps=4, save_every=2))
     expected = weights(folder)
     damage(folder / "checkpoints" / "step-000004" / name, how)
@@ -221,6 +230,109 @@ def test_other_data_under_the_same_name_is_refused(configure: Configure, data: P
     data.write_text(data.read_text().replace('"answer": "3"', '"answer": "4"'))
     with pytest.raises(ConfigError, match="content has changed"):
         train(configure(steps=4, resume="auto"))
+
+
+def steps_of(folder: Path) -> list[int]:
+    return [row["step"] for row in read(folder / "metrics.jsonl")]
+
+
+def checkpoints(folder: Path) -> list[str]:
+    return sorted(one.name for one in (folder / "checkpoints").iterdir())
+
+
+def test_a_damaged_checkpoint_does_not_crowd_out_whole_ones(configure: Configure) -> None:
+    folder = train(configure(steps=4, save_every=2, eval_every=0))
+    damage(folder / "checkpoints" / "step-000004" / "model.safetensors", "cut short")
+    train(configure(steps=3, save_every=1, keep_checkpoints=1, eval_every=0, resume="auto"))
+    assert checkpoints(folder) == ["aside-step-000004", "step-000003"]
+    train(configure(steps=4, save_every=1, keep_checkpoints=1, eval_every=0, resume="auto"))
+    assert steps_of(folder) == [0, 1, 2, 3, 4]
+
+
+def test_going_back_leaves_the_other_branch_aside(configure: Configure, tmp_path: Path) -> None:
+    whole = train(configure(steps=8, output_dir=tmp_path / "whole", eval_every=0))
+    folder = train(configure(steps=6, save_every=2, keep_checkpoints=9, eval_every=0))
+    back = str(folder / "checkpoints" / "step-000002")
+    train(configure(steps=4, save_every=2, eval_every=0, resume=back))
+    assert checkpoints(folder) == ["aside-step-000004", "aside-step-000006", "step-000002", "step-000004"]
+    train(configure(steps=8, save_every=2, eval_every=0, resume="auto"))
+    assert numbers(folder) == numbers(whole)
+    assert weights(folder) == weights(whole)
+
+
+def test_another_output_folder_takes_a_run_up_without_touching_it(configure: Configure, tmp_path: Path) -> None:
+    folder = train(configure(steps=2, save_every=2, eval_every=0))
+    before = checkpoints(folder), (folder / "metrics.jsonl").read_bytes()
+    busy = train(configure(steps=1, eval_every=0, output_dir=tmp_path / "busy"))
+    with pytest.raises(ConfigError, match="holds another run"):
+        train(configure(steps=4, eval_every=0, output_dir=busy, resume=str(folder)))
+    other = train(configure(steps=4, eval_every=0, output_dir=busy, resume=str(folder), overwrite=True))
+    assert steps_of(other) == [3, 4]
+    assert checkpoints(other) == ["step-000004"]
+    assert (checkpoints(folder), (folder / "metrics.jsonl").read_bytes()) == before
+
+
+def test_two_runs_in_one_folder_are_refused(configure: Configure) -> None:
+    refused: list[str] = []
+
+    class Second(Callback):
+        def on_step(self, row: Row) -> None:
+            with pytest.raises(ConfigError, match="another run is at work") as error:
+                train(configure(steps=2, eval_every=0, resume="auto"))
+            refused.append(str(error.value))
+
+    folder = train(configure(steps=2, eval_every=0), callbacks=[Second()])
+    assert len(refused) == 3
+    assert steps_of(folder) == [0, 1, 2]
+
+
+def test_a_run_killed_before_its_first_checkpoint_begins_anew_and_says_so(
+    configure: Configure, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = train(configure(steps=2, save_every=0))
+    (folder / "final").rename(folder / "elsewhere")
+    train(configure(steps=3, save_every=0, resume="auto"))
+    assert steps_of(folder) == [0, 1, 2, 3]
+    assert not (folder / "elsewhere").exists()
+    assert "the run begins anew" in capsys.readouterr().out
+
+
+def test_fewer_steps_than_were_taken_are_refused(configure: Configure) -> None:
+    train(configure(steps=4, eval_every=0))
+    with pytest.raises(ConfigError, match="is past --steps 3"):
+        train(configure(steps=3, eval_every=0, resume="auto"))
+
+
+def test_a_service_that_fails_during_an_evaluation_loses_nothing(
+    configure: Configure, server: Server, tmp_path: Path
+) -> None:
+    whole = train(configure(steps=4, output_dir=tmp_path / "whole"))
+    phases: list[str] = []
+
+    def behave(path: str, answer: Answer) -> Answer:
+        if path == "/v1/score":
+            phases.append(path)
+            if len(phases) > 5 + 2 * 3 + 2:  # in the evaluation after step 2
+                return 422, {}, b"{}"
+        return answer
+
+    with proxy(server.url, behave) as url, pytest.raises(RewardServiceError) as error:
+        train(configure(steps=4, reward_url=url))
+    assert any("step-000002" in note for note in error.value.__notes__)
+    folder = configure().output_dir
+    assert steps_of(folder) == [0, 1]
+    train(configure(steps=4, resume="auto"))
+    check_equal(folder, whole)
+
+
+@pytest.mark.parametrize("batches", [[[0, 1, 2], [3, 4, 5]], [[0, 1, 2], [3, 4, 5], []]])
+def test_batches_that_end_early_end_the_run_with_a_checkpoint(batches: list[list[int]], configure: Configure) -> None:
+    def order(prompts: Any, **_: Any) -> Any:
+        return [[prompts[i] for i in batch] for batch in batches]
+
+    with pytest.raises(ConfigError, match="after 2; give more") as error:
+        train(configure(steps=4, eval_every=0), batches=order)
+    assert any("step-000002" in note for note in error.value.__notes__)
 
 
 def test_a_finished_run_is_not_begun_anew_by_auto(configure: Configure) -> None:

@@ -98,7 +98,16 @@ def test_gradients_are_those_of_pytorch(
 
 
 @pytest.mark.parametrize("name", ["llama", "qwen3"])
-@pytest.mark.parametrize("options", [{"kl_coef": 0.1}, {"loss": "bnpo", "micro_batch_tokens": 60}, {"weight_decay": 1}])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"kl_coef": 0.1},
+        {"loss": "bnpo", "micro_batch_tokens": 60},
+        {"weight_decay": 1},
+        {"optimizer": "adam"},
+        {"optimizer": "sgd", "weight_decay": 0.1},
+    ],
+)
 def test_three_optimizer_steps_stay_together(
     name: str, options: dict[str, Any], saved: Callable[[str], str], settings: Settings
 ) -> None:

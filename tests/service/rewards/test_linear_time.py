@@ -56,4 +56,4 @@ def test_a_group_of_megabytes_is_measured_at_once(reward_id: str) -> None:
     results = reward.function(items, {name: [Outcome(1.0)] * len(items) for name in reward.uses})
 
     assert len(results) == len(items)
-    assert time.process_time() - start < 2
+    assert time.process_time() - start < 10
