@@ -84,7 +84,6 @@ class RewardClient:
         give_up: threading.Event | None = None,
         transport: httpx.BaseTransport | None = None,
     ) -> None:
-        self.url = url.rstrip("/")
         self.retries = 0
         self._retry_seconds = retry_seconds
         self._on_retry = on_retry
@@ -93,9 +92,13 @@ class RewardClient:
         self._away_since: float | None = None
         self._timeout = timeout
         try:
-            self._http = httpx.Client(base_url=self.url, timeout=timeout, transport=transport)
+            asked = httpx.URL(url.rstrip("/"))
+            self._http = httpx.Client(base_url=asked, timeout=timeout, transport=transport)
         except httpx.InvalidURL as error:
             raise ConfigError(f"--reward-url {url} is not a URL ({error}); write http://host:port") from error
+        if asked.scheme not in ("http", "https"):
+            raise ConfigError(f"--reward-url {url}: write http://host:port")
+        self.url = str(asked.copy_with(userinfo=b""))  # as it is shown
 
     def __enter__(self) -> Self:
         return self

@@ -2,8 +2,8 @@
 
 SmolLM2-135M in float32 on 2 threads, GSM8K prompts, completions of one length (TRL: min_new_tokens, ours:
 --ignore-eos), rewards that let every group live. Each trainer runs in a process of its own, in turn; a run of few steps
-is subtracted from one of more, so that loading is in neither time. Peak memory is the process's highest resident size
-beyond what it had once loaded. TRL computes its reward in its own process, ours asks a real service.
+is subtracted from one of more, so that loading is in neither time. Peak memory is the highest resident size of the
+process while it trains. TRL computes its reward in its own process, ours asks a real service.
 
 Run: python -m tests.benchmarks.trainer [--model FOLDER] [--more STEPS]
 """

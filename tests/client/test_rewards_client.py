@@ -141,3 +141,31 @@ def test_unknown_statuses_and_fields_are_kept_and_ignored(server: Server) -> Non
     with proxy(server.url, edited(change)) as url, RewardClient(url) as client:
         manifest = client.resolve(suite=None, rewards=[("r1.int@1", 1.0)])
         assert client.score(manifest, GROUPS)[0].statuses["r1.int@1"][0] == "eclipsed"
+
+
+@pytest.mark.parametrize("url", ["localhost:8000", "ftp://127.0.0.1", "127.0.0.1", ""])
+def test_a_url_that_is_no_http_is_refused_with_what_to_write(url: str) -> None:
+    with pytest.raises(ConfigError, match="write http://host:port"):
+        RewardClient(url)
+
+
+def test_a_password_in_the_url_is_not_shown() -> None:
+    client = RewardClient(f"http://me:secret@127.0.0.1:{free_port()}/", retry_seconds=0)
+    with pytest.raises(RewardServiceError) as error:
+        client.info()
+    assert "127.0.0.1" in str(error.value)
+    assert "secret" not in str(error.value) + client.url
+
+
+@pytest.mark.parametrize("path", ["/v1/rewards/r1.int@1", "/v1/suites/r1@1"])
+def test_an_answer_about_a_reward_that_is_odd_is_refused_with_its_path(path: str, server: Server) -> None:
+    def behave(asked: str, answer: tuple[int, dict[str, str], bytes]) -> tuple[int, dict[str, str], bytes]:
+        return (200, {}, b'{"id": 3}') if asked == path else answer
+
+    wanted = {"suite": "r1@1", "rewards": []} if "suites" in path else {"suite": None, "rewards": [("r1.int@1", 1.0)]}
+    with (
+        proxy(server.url, behave) as url,
+        RewardClient(url) as client,
+        pytest.raises(RewardServiceError, match=f"{path} broke the contract"),
+    ):
+        client.resolve(**wanted)  # type: ignore[arg-type]
