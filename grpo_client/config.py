@@ -201,7 +201,7 @@ class TrainConfig(BaseModel):
     importance_floor: float = Field(default=0.0, description="Lower bound of that weight, for mask.")
     num_iterations: int = Field(default=1, ge=1, description="How often a step's completions are learnt from.")
     minibatches: int = Field(default=1, ge=1, description="Optimizer steps that a step's prompts are dealt out to.")
-    optimizer: Annotated[Literal["adamw", "adam", "sgd"], _alias("--optim")] = Field(
+    optimizer: Literal["adamw", "adam", "sgd"] = Field(
         default="adamw", description="AdamW, Adam (no weight decay), or plain SGD, which keeps no moments in memory."
     )
     learning_rate: float = Field(default=1e-6, gt=0, description="Of the optimizer; the highest of the schedule.")

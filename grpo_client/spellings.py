@@ -41,6 +41,7 @@ DIFFERENT = {
     "reward_funcs": "rewards are functions of the service: --reward ID@VERSION, listed by `grpo-client rewards`",
     "reward_functions": "rewards are functions of the service: --reward ID@VERSION, listed by `grpo-client rewards`",
     "reward_weights": "write the weight behind the reward: --reward ID@VERSION=WEIGHT",
+    "optim": "TRL's values name implementations; write --optimizer adamw, adam or sgd",
     "bf16": "write --dtype bfloat16",
     "fp16": "write --dtype bfloat16; float16 overflows",
     "use_peft": "--lora-rank above 0 trains an adapter",

@@ -74,7 +74,7 @@ def test_a_run_writes_rows_rollouts_plot_and_model_that_agree(configure: Configu
         one.name for one in (folder / "final").iterdir()
     }
     assert (folder / "checkpoints" / "step-000002" / "model.safetensors").exists()
-    assert not list(folder.rglob(".*"))
+    assert not list(folder.rglob("*.partial"))
 
 
 def test_the_saved_model_reproduces_the_last_evaluation(configure: Configure) -> None:
