@@ -101,6 +101,7 @@ def _whole(target: Path, write: Callable[[Path], None]) -> Path:
         beside.mkdir(parents=True)
         write(beside)
         for file in _files(beside):
+            file.chmod(0o666 & ~_umask())  # safetensors writes for its owner alone
             _flush(file)
         if target.exists():
             _remove(target)
@@ -109,6 +110,12 @@ def _whole(target: Path, write: Callable[[Path], None]) -> Path:
     finally:
         shutil.rmtree(beside, ignore_errors=True)
     return target
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
 
 
 def _remove(path: Path) -> None:

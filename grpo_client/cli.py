@@ -7,6 +7,7 @@ import importlib
 import io
 import os
 import sys
+import warnings
 from collections.abc import Sequence
 from typing import NoReturn
 
@@ -37,6 +38,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Run the command line and exit with its code."""
     if isinstance(sys.stdout, io.TextIOWrapper):  # in a terminal without UTF-8 a `×` must not end a run
         sys.stdout.reconfigure(errors="backslashreplace")
+    warnings.filterwarnings("ignore", category=FutureWarning)  # what libraries tell each other
+    if not sys.stderr.isatty():
+        os.environ.setdefault("TQDM_DISABLE", "1")  # transformers' bars would fill a log file
     match list(sys.argv[1:] if argv is None else argv):
         case ["-h" | "--help" | "help", *_]:
             print(USAGE)

@@ -302,7 +302,7 @@ def _checkpoint(config: TrainConfig, console: Console) -> Checkpoint | None:
         say(console, message)
     if checkpoint is not None:
         check_config(checkpoint.state["config"], config)
-        say(console, f"going on from {checkpoint.path}, after step {checkpoint.step}")
+        say(console, f"going on from {checkpoint.path}, after step {checkpoint.step} of {config.steps}")
     return checkpoint
 
 

@@ -25,6 +25,7 @@ from grpo_client.evaluation import Evaluation, evaluate, evaluation_sampling, to
 from grpo_client.flags import Flag
 from grpo_client.rewards import Manifest, RewardClient
 from grpo_client.rollout import Sampler
+from grpo_client.terminal import printable
 from grpo_client.types import Prompt
 
 _SUMMARY = "Evaluate a model on held-out data: accuracy, pass@k, lengths. The path is that of evaluation in training."
@@ -72,7 +73,7 @@ def main(arguments: Sequence[str]) -> int:
         manifest = rewards.resolve(suite=None, rewards=[(config.eval_reward, 1.0)])
         top_value(manifest)
         evaluation, output = run(config, rewards, manifest, console)
-    console.print(summary_table(evaluation, manifest))
+    console.print(summary_table(evaluation, manifest, config))
     console.print(Text(f"every completion is in {output}"), soft_wrap=True)
     return 0
 
@@ -136,14 +137,16 @@ def _new_file(path: Path) -> Iterator[IO[str]]:
             path.unlink()
 
 
-def summary_table(evaluation: Evaluation, manifest: Manifest) -> Table:
+def summary_table(evaluation: Evaluation, manifest: Manifest, config: EvalConfig) -> Table:
     """The numbers of an evaluation."""
     (spec,) = manifest.rewards
     prompts = len({record["prompt_index"] for record in evaluation.records})
     table = Table(title=Text(f"{spec.id} {(spec.digest or '')[:19]}"), show_header=False)
+    table.add_row("model", Text(printable(config.model + (f" + {config.adapter}" if config.adapter else ""))))
+    table.add_row("sampling", "greedy" if not config.eval_temperature else f"temperature {config.eval_temperature:g}")
     table.add_row("prompts × samples", f"{prompts} × {len(evaluation.records) // prompts}")
     table.add_row("accuracy", _percent(evaluation.accuracy))
-    for k, value in evaluation.pass_at.items():
+    for k, value in evaluation.pass_at.items() if config.eval_samples > 1 else ():
         table.add_row(f"pass@{k}", _percent(value))
     table.add_row("mean score", "-" if evaluation.reward is None else f"{evaluation.reward:.4g}")
     table.add_row("mean length", f"{evaluation.mean_length:.1f} tokens")

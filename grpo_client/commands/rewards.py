@@ -74,7 +74,7 @@ def _everything(client: RewardClient) -> list[str]:
                 one.status + (", deprecated" if one.deprecated else ""),
                 one_line(one.digest[:_SHOWN_DIGEST]),
                 one_line(", ".join([*one.needs, *(f"uses {used}" for used in one.uses)])) or "-",
-                one_line(one.doc.partition("\n")[0]),
+                one_line(" ".join(one.doc.partition("\n\n")[0].split())),
             ]
             for one in client.rewards()
         ]
