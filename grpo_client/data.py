@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
@@ -140,6 +140,16 @@ def read_few_shot(path: Path | None) -> list[dict[str, str]]:
             case _:
                 raise ConfigError(f'--few-shot {record.where}: expected {{"question": …, "completion": …}}, both text')
     return messages
+
+
+def prompt_builder(config: TrainConfig) -> Callable[[Sequence[Row], Tokenizer], list[Prompt]]:
+    """`build_prompts` with what the config says of prompts. Raises ConfigError for few-shot examples that misfit."""
+    return partial(
+        build_prompts,
+        system=system_prompt(config),
+        few_shot=read_few_shot(config.few_shot),
+        limit=config.max_prompt_length,
+    )
 
 
 def build_prompts(

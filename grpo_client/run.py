@@ -194,12 +194,7 @@ def prepare(
         manifest, eval_manifest, changes = _manifests(config, rewards, checkpoint)
         watching = opened.enter_context(observers(config, partial(say, console)))
         rows, eval_rows = data.training_rows(config), data.evaluation_rows(config)
-        build = partial(
-            data.build_prompts,
-            system=data.system_prompt(config),
-            few_shot=data.read_few_shot(config.few_shot),
-            limit=config.max_prompt_length,
-        )
+        build = data.prompt_builder(config)
         folder = opened.enter_context(_folder(config, checkpoint, ranks, console))
         say(console, f"loading {config.model}")
         backend = load_backend(config)

@@ -87,12 +87,12 @@ def _no_reference() -> AbstractContextManager[PreTrainedModel]:
     raise AssertionError("a reference is kept only when kl_coef > 0")
 
 
-def _with_adapter(model: PreTrainedModel, config: TrainConfig, *, device: str) -> Trained:
+def _attached(model: PreTrainedModel, config: TrainConfig) -> Any:
+    """The model with a new adapter, or with the one to go on with and its frozen copy. Raises ConfigError."""
     try:
-        from peft import LoraConfig, PeftModel, get_peft_model, load_peft_weights, set_peft_model_state_dict
+        from peft import LoraConfig, PeftModel, get_peft_model
     except ImportError as error:
         raise ConfigError(f"adapters need peft ({error}): pip install peft") from error
-    adapted: Any
     try:
         if config.adapter is None:
             wanted = LoraConfig(
@@ -102,11 +102,11 @@ def _with_adapter(model: PreTrainedModel, config: TrainConfig, *, device: str) -
                 use_dora=config.dora,
                 task_type="CAUSAL_LM",
             )
-            adapted = get_peft_model(model, wanted)
-        else:
-            adapted = PeftModel.from_pretrained(model, str(config.adapter), is_trainable=True)
-            if config.kl_coef and config.ref_model is None:
-                adapted.load_adapter(str(config.adapter), adapter_name=_FROZEN, is_trainable=False)
+            return get_peft_model(model, wanted)
+        adapted: Any = PeftModel.from_pretrained(model, str(config.adapter), is_trainable=True)
+        if config.kl_coef and config.ref_model is None:
+            adapted.load_adapter(str(config.adapter), adapter_name=_FROZEN, is_trainable=False)
+        return adapted
     except SafetensorError as error:
         raise ConfigError(f"--adapter {config.adapter}: its weights cannot be read ({error}); copy it again") from error
     except (ValueError, OSError) as error:
@@ -115,6 +115,10 @@ def _with_adapter(model: PreTrainedModel, config: TrainConfig, *, device: str) -
         if config.adapter is None:
             raise
         raise ConfigError(f"--adapter {config.adapter} does not fit --model {config.model}: other shapes") from error
+
+
+def _with_adapter(model: PreTrainedModel, config: TrainConfig, *, device: str) -> Trained:
+    adapted = _attached(model, config)
     adapted.eval()  # dropout is off in sampling and in every pass of training alike
     policy: PreTrainedModel = adapted.get_base_model()
 
@@ -136,6 +140,8 @@ def _with_adapter(model: PreTrainedModel, config: TrainConfig, *, device: str) -
         reference = _frozen_reference(policy, config, device=device)
 
     def load_adapter(path: Path) -> None:
+        from peft import load_peft_weights, set_peft_model_state_dict
+
         found: Any = set_peft_model_state_dict(adapted, load_peft_weights(str(path), device=device), "default")
         if found.unexpected_keys:
             raise ConfigError(f"{path} holds another adapter: it has {found.unexpected_keys[0]}")

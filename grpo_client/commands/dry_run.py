@@ -89,13 +89,7 @@ def _tiny(config: TrainConfig, folder: Path) -> TrainConfig:
 
 
 def _prompts(config: TrainConfig, backend: Backend) -> list[Prompt]:
-    return data.build_prompts(
-        data.training_rows(config),
-        backend.tokenizer,
-        system=data.system_prompt(config),
-        few_shot=data.read_few_shot(config.few_shot),
-        limit=config.max_prompt_length,
-    )
+    return data.prompt_builder(config)(data.training_rows(config), backend.tokenizer)
 
 
 # ---- memory ------------------------------------------------------------------------------------------------

@@ -88,13 +88,7 @@ def run(config: EvalConfig, rewards: RewardClient, manifest: Manifest, console: 
     with _new_file(output) as file:
         console.print(Text(f"loading {config.model}"), soft_wrap=True)
         backend = load_backend(config)
-        prompts = data.build_prompts(
-            rows,
-            backend.tokenizer,
-            system=data.system_prompt(config),
-            few_shot=data.read_few_shot(config.few_shot),
-            limit=config.max_prompt_length,
-        )
+        prompts = data.prompt_builder(config)(rows, backend.tokenizer)
         with contextlib.closing(Sampler(backend, rewards, run_id="eval")) as sampler:
             return _evaluated(config, sampler, prompts, manifest, file, console), output
 

@@ -62,13 +62,7 @@ def main(arguments: Sequence[str]) -> int:
 
 def completions(config: GenerateConfig, backend: Backend, rows: Sequence[Row]) -> Iterator[str]:
     """Each prompt and its completions as text for a terminal, as groups finish."""
-    prompts = data.build_prompts(
-        rows,
-        backend.tokenizer,
-        system=data.system_prompt(config),
-        few_shot=data.read_few_shot(config.few_shot),
-        limit=config.max_prompt_length,
-    )
+    prompts = data.prompt_builder(config)(rows, backend.tokenizer)
     sampling = Sampling(
         group_size=config.completions,
         max_tokens=config.max_completion_length,
