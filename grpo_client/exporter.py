@@ -28,6 +28,7 @@ _GAUGES = (
     ("zero_std_group_ratio", "Share of groups whose rewards are all equal", "frac_reward_zero_std", 1.0),
     ("loss", "The loss; near 0 by construction, watch the reward instead", "loss", 1.0),
     ("kl", "KL to the reference model, a token", "kl", 1.0),
+    ("entropy", "Entropy of the sampled distribution, nats a token", "entropy", 1.0),
     ("grad_norm", "Norm of the gradient before clipping", "grad_norm", 1.0),
     ("completion_tokens_mean", "Mean length of the step's completions", "completions/mean_length", 1.0),
     ("clipped_completion_ratio", "Share of completions cut at the length limit", "completions/clipped_ratio", 1.0),

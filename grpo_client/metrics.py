@@ -15,7 +15,7 @@ from reward_proto import v1
 from grpo_client.advantages import Advantages
 from grpo_client.backends.base import UpdateStats
 from grpo_client.rollout import Rollouts
-from grpo_client.types import Group
+from grpo_client.types import Group, Rollout
 
 _MAXIMUM = ("/max", "_max")
 Row = dict[str, float | int | str | None]
@@ -40,15 +40,26 @@ def reward_metrics(groups: Sequence[Group], advantages: Advantages) -> Row:
 
 
 def completion_metrics(groups: Sequence[Group]) -> Row:
-    """How long the completions were, in tokens, and which share of them was cut."""
+    """How long the completions were, in tokens, which share of them was cut, and the policy's entropy.
+
+    entropy: nats a token, of what was sampled from, temperature included. Minus the logprob of a sampled token is an
+    unbiased estimate of it, which costs nothing.
+    """
     rollouts = [rollout for group in groups for rollout in group.rollouts]
     lengths = [len(rollout.token_ids) for rollout in rollouts]
     return {
+        "entropy": entropy(rollouts),
         "completions/mean_length": fmean(lengths),
         "completions/min_length": min(lengths),
         "completions/max_length": max(lengths),
         "completions/clipped_ratio": fmean(rollout.finish_reason == "length" for rollout in rollouts),
     }
+
+
+def entropy(rollouts: Sequence[Rollout]) -> float | None:
+    """Minus the mean logprob of all sampled tokens; None where there is none."""
+    logprobs = [logprob for rollout in rollouts for logprob in rollout.sampling_logprobs]
+    return finite(-fmean(logprobs)) if logprobs else None
 
 
 def update_metrics(updates: Sequence[UpdateStats], *, learning_rate: float) -> Row:

@@ -5,15 +5,23 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from grpo_client.callbacks import Callback
 from grpo_client.metrics import Row, read_rows
 from grpo_client.output import METRICS
 
 PLOT = "reward.png"
-# Always drawn; the others only where there is something to see. No loss: it sits near 0 whatever a run does.
-_ALWAYS = 3
+
+
+class Panel(NamedTuple):
+    """One picture over the steps. Drawn always, or only where some row has a number for it."""
+
+    title: str
+    keys: Sequence[str]
+    marker: str = "."
+    always: bool = False
+    limits: tuple[float, float] | None = None
 
 
 class Plotter(Callback):
@@ -36,15 +44,14 @@ def plot_run(folder: Path) -> Path:
     from matplotlib.figure import Figure
 
     rows = read_rows(folder / METRICS)
-    panels = [panel for place, panel in enumerate(_panels(rows)) if place < _ALWAYS or _has_points(rows, panel[1])]
+    panels = [panel for panel in _panels(rows) if panel.always or _has_points(rows, panel.keys)]
     figure = Figure(figsize=(8, 1 + 2 * len(panels)), layout="constrained")
     FigureCanvasAgg(figure)
     every = figure.subplots(len(panels), 1, sharex=True)
-    for axes, (title, keys, marker) in zip(every, panels, strict=True):
-        _draw(axes, rows, keys, title=title, marker=marker)
+    for axes, panel in zip(every, panels, strict=True):
+        _draw(axes, rows, panel)
         for step, _, colour in events(rows):
             axes.axvline(step - 0.5, color=colour, linewidth=1, linestyle=":")
-    every[_ALWAYS - 1].set_ylim(-0.02, 1.02)
     for step, text, colour in events(rows):
         every[0].annotate(
             _plain(text), (step - 0.5, 0), xycoords=("data", "axes fraction"), xytext=(2, 2),
@@ -76,15 +83,22 @@ def events(rows: Sequence[Row]) -> list[tuple[int, str, str]]:
     return found
 
 
-def _panels(rows: Sequence[Row]) -> list[tuple[str, list[str], str]]:
+def _panels(rows: Sequence[Row]) -> list[Panel]:
+    """No loss: it sits near 0 whatever a run does. One reward alone is the first panel already, but for its weight."""
     keys = dict.fromkeys(key for row in rows for key in row)
     rewards = [key for key in keys if key.startswith("rewards/") and key.endswith("/mean")]
     return [
-        ("reward (mean over scored completions)", ["reward"], "."),
-        ("each reward", rewards, "."),
-        ("held-out accuracy", ["eval/accuracy"], "o"),
-        ("completion length in tokens (mean)", ["completions/mean_length"], "."),
-        ("KL to the reference model, a token", ["kl"], "."),
+        Panel("reward (mean over scored completions)", ["reward"], always=True),
+        Panel("each reward", rewards if len(rewards) > 1 else []),
+        Panel("held-out accuracy", ["eval/accuracy"], marker="o", always=True, limits=(-0.02, 1.02)),
+        Panel("completion length in tokens (mean)", ["completions/mean_length"]),
+        Panel(
+            "share of completions cut at the limit, of groups whose rewards are all equal",
+            ["completions/clipped_ratio", "frac_reward_zero_std"],
+            limits=(-0.02, 1.02),
+        ),
+        Panel("entropy of the policy, nats a token", ["entropy"]),
+        Panel("KL to the reference model, a token", ["kl"]),
     ]
 
 
@@ -92,13 +106,17 @@ def _has_points(rows: Sequence[Row], keys: Sequence[str]) -> bool:
     return any(row.get(key) is not None for row in rows for key in keys)
 
 
-def _draw(axes: Any, rows: Sequence[Row], keys: Sequence[str], *, title: str, marker: str) -> None:
-    for key in keys:
+def _draw(axes: Any, rows: Sequence[Row], panel: Panel) -> None:
+    for key in panel.keys:
         points = [(row["step"], row[key]) for row in rows if row.get(key) is not None]
         if points:
             label = key.removeprefix("rewards/").removesuffix("/mean")
-            axes.plot([step for step, _ in points], [value for _, value in points], marker=marker, label=_plain(label))
-    axes.set_title(title, fontsize=10)
+            axes.plot(
+                [step for step, _ in points], [value for _, value in points], marker=panel.marker, label=_plain(label)
+            )
+    axes.set_title(panel.title, fontsize=10)
+    if panel.limits is not None:
+        axes.set_ylim(*panel.limits)
     axes.grid(alpha=0.3)
     if len(axes.lines) > 1:
         axes.legend(fontsize=8)

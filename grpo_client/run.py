@@ -241,7 +241,7 @@ def prepare(
         opened.enter_context(monitor)
         opened.enter_context(contextlib.closing(sampler))
         for message in (
-            _opening(config, manifest, len(prompts)),
+            _opening(config, manifest, len(prompts), len(eval_prompts)),
             data.left_out(rows, prompts, limit=config.max_prompt_length),
             *backend.notes,
             check_sampler(backend, prompts, choices.sampling(config, step=0)),
@@ -350,9 +350,14 @@ def _take_up(run: Run, checkpoint: Checkpoint) -> None:
     restore_random(checkpoint.state["random"])
 
 
-def _opening(config: TrainConfig, manifest: Manifest, prompts: int) -> str:
+def _opening(config: TrainConfig, manifest: Manifest, prompts: int, eval_prompts: int) -> str:
     rewards = ", ".join(f"{spec.id} × {spec.weight:g}" for spec in manifest.rewards)
+    held_out = (
+        f"held-out accuracy of {eval_prompts} prompts every {config.eval_every} steps, by {config.eval_reward}"
+        if eval_prompts and config.eval_every
+        else "no evaluation"
+    )
     return (
-        f"{prompts} prompts, {config.prompts_per_step} × {config.group_size} completions a step; "
+        f"{prompts} prompts, {config.prompts_per_step} × {config.group_size} completions a step; {held_out}; "
         f"rewards from {config.reward_url} (service {manifest.service}): {rewards}"
     )

@@ -97,17 +97,52 @@ def _parts(suite: v1.SuiteInfo) -> str:
 def _details(client: RewardClient, name: str) -> Iterable[str]:
     """A reward, or else a suite, in full."""
     try:
-        found: BaseModel = client.reward(name)
+        cells = _of_reward(client.reward(name))
     except ConfigError as no_reward:
         try:
-            found = client.suite(name)
+            cells = _of_suite(client.suite(name))
         except ConfigError:
             raise no_reward from None
-    rows = []
-    for key, value in found.model_dump(mode="json").items():
-        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-        rows += [[key if not i else "", one_line(line)] for i, line in enumerate(text.split("\n"))]
+    rows = [[key if not i else "", one_line(line)] for key, text in cells for i, line in enumerate(text.split("\n"))]
     return [*columns(rows, indent=""), ""]
+
+
+def _of_reward(info: v1.RewardInfo) -> list[tuple[str, str]]:
+    return [
+        ("id", info.id),
+        ("doc", info.doc),
+        ("source", info.source),
+        ("parameters", "\n".join(_parameters(info.params)) or "-"),
+        ("range", " … ".join("unbounded" if end is None else f"{end:g}" for end in info.range)),
+        ("needs", ", ".join(info.needs) or "-"),
+        ("uses", ", ".join(info.uses) or "-"),
+        ("status", info.status + (", deprecated" if info.deprecated else "")),
+        ("digest", info.digest),
+        ("history", "\n".join(info.history) or "-"),
+        ("lock", ", ".join(f"{package} {version}" for package, version in info.lock.items()) or "-"),
+    ]
+
+
+def _parameters(schema: Mapping[str, Any]) -> Iterable[str]:
+    """A line a parameter: its name, its default or that it has none, and what its schema says beside."""
+    for name, one in schema.get("properties", {}).items():
+        default = f"= {json.dumps(one['default'], ensure_ascii=False)}" if "default" in one else "(required)"
+        rest = {key: value for key, value in one.items() if key not in ("default", "title", "type")}
+        yield f"{name} {default}  {one.get('type', '')} {json.dumps(rest, ensure_ascii=False) if rest else ''}".rstrip()
+
+
+def _of_suite(info: v1.SuiteInfo) -> list[tuple[str, str]]:
+    def part(one: v1.SuiteReward) -> str:
+        params = f"  {json.dumps(one.params, ensure_ascii=False)}" if one.params else ""
+        return f"{one.id} × {one.weight:g}" + (f", named {one.name}" if one.name != one.id else "") + params
+
+    return [
+        ("id", info.id),
+        ("doc", info.doc),
+        ("rewards", "\n".join(part(one) for one in info.rewards)),
+        ("status", info.status),
+        ("digest", info.digest),
+    ]
 
 
 def _score(client: RewardClient, texts: Sequence[str], options: Mapping[str, Any]) -> list[str]:

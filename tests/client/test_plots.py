@@ -50,13 +50,19 @@ def test_resumes_and_changes_of_the_rewards_are_marked_where_they_happen() -> No
     ("rows", "panels"),
     [
         (STEPS[:1], 3),
-        ([{"step": 0}], 3),
-        ([], 3),
+        ([{"step": 0}], 2),
+        ([], 2),
+        ([row | {"rewards/a $x$/mean": None} for row in STEPS], 3),
+        ([{key: value for key, value in row.items() if "$" not in key} for row in STEPS], 2),
         ([row | {"completions/mean_length": 9.0} for row in STEPS], 4),
         ([row | {"completions/mean_length": 9.0, "kl": 0.1, "resumed_at": 1} for row in STEPS], 5),
+        ([row | {"completions/clipped_ratio": 0.5, "frac_reward_zero_std": 0.0} for row in STEPS], 4),
+        ([row | {"entropy": 1.5} for row in STEPS], 4),
     ],
 )
-def test_panels_without_a_point_are_left_out_but_the_first_three(rows: list[Row], panels: int, tmp_path: Path) -> None:
+def test_panels_without_a_point_are_left_out_but_for_reward_and_accuracy(
+    rows: list[Row], panels: int, tmp_path: Path
+) -> None:
     assert plot_run(write(tmp_path, rows)) == tmp_path / "reward.png"
     assert pixels(tmp_path / "reward.png") == (8 * 120, (1 + 2 * panels) * 120)
     assert {file.name for file in tmp_path.iterdir()} == {"metrics.jsonl", "reward.png"}

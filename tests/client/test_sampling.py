@@ -16,6 +16,7 @@ from grpo_client.backends.torch_forward import shared_logprobs
 from grpo_client.backends.torch_sampling import sample_groups
 from grpo_client.batch import Batch, Row
 from grpo_client.loss_inputs import Denominators
+from grpo_client.metrics import entropy
 from grpo_client.types import Prompt, Rollout, Sampling
 from tests.client.test_forward import plain_row
 from tests.client.tiny import tiny_model
@@ -79,6 +80,18 @@ def test_logprobs_are_those_of_the_policy_at_the_sampling_temperature() -> None:
         for one in group:
             want = plain_row(model, list(PROMPTS[index].token_ids), one.token_ids)
             torch.testing.assert_close(torch.tensor(one.sampling_logprobs), want, atol=2e-5, rtol=2e-5)
+
+
+def test_minus_the_sampled_logprobs_is_the_entropy_of_what_was_sampled_from() -> None:
+    sampling = replace(SAMPLING, group_size=2_000, max_tokens=1, rows=2_000)
+    (rollouts,) = draw([PROMPTS[0]], sampling).values()
+    with torch.no_grad():
+        logits = tiny_model()(torch.tensor([PROMPTS[0].token_ids])).logits[0, -1] / sampling.temperature
+    surprise = -logits.log_softmax(-1)
+    exact = float((surprise.exp() ** -1 * surprise).sum())
+    spread = float((surprise.exp() ** -1 * (surprise - exact) ** 2).sum().sqrt())
+    assert entropy(rollouts) == pytest.approx(exact, abs=4 * spread / 2_000**0.5)
+    assert entropy([]) is None
 
 
 def test_who_shares_the_batch_and_when_rows_leave_it_moves_no_token(monkeypatch: pytest.MonkeyPatch) -> None:
