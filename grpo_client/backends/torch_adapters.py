@@ -17,6 +17,7 @@ import torch
 from safetensors import SafetensorError
 from transformers import PreTrainedModel
 
+from grpo_client.backends.torch_attention import use_blocks
 from grpo_client.backends.torch_matmul import use_onednn
 from grpo_client.backends.torch_models import load_model, quiet
 from grpo_client.config import TrainConfig
@@ -80,6 +81,7 @@ def _frozen_reference(
     reference.requires_grad_(False)
     reference.to(getattr(torch, config.ref_dtype))
     use_onednn(reference)
+    use_blocks(reference)
     return lambda: contextlib.nullcontext(reference)
 
 

@@ -20,6 +20,7 @@ from grpo_client.array_ops import ArrayOps
 from grpo_client.backends.base import UpdateStats
 from grpo_client.backends.draws import extra_stop_ids
 from grpo_client.backends.torch_adapters import prepare_training, trainable
+from grpo_client.backends.torch_attention import use_blocks
 from grpo_client.backends.torch_forward import choose_forward
 from grpo_client.backends.torch_matmul import packed_weights, use_onednn
 from grpo_client.backends.torch_models import load_model, quiet
@@ -75,6 +76,7 @@ class TorchBackend:
             _parameter_groups(self.model, weight_decay=config.weight_decay), lr=config.learning_rate, fused=True
         )
         use_onednn(self.model)
+        use_blocks(self.model)
         if config.checkpoint_activations:
             checkpoint_layers(self.model)
 

@@ -1,16 +1,19 @@
 """Keys and values of earlier positions, as transformers' attention asks for them through its `Cache`.
 
-Both kinds hold all positions, also for layers with a sliding window: their mask cuts, by distance in the cache, so no
+All kinds hold all positions, also for layers with a sliding window: their mask cuts, by distance in the cache, so no
 padding may stand between two tokens of a row.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
-from transformers import Cache, PreTrainedModel
+from transformers import Cache
 from transformers.cache_utils import CacheLayerMixin
+
+from grpo_client.backends.torch_attention import Segment, SharedStates
 
 _ROOM = 64  # positions that are allocated at a time
 
@@ -54,6 +57,27 @@ class SharedLayer(CacheLayerMixin):
         return -1
 
 
+class SegmentsLayer(SharedLayer):
+    """The same for attention in blocks: `before` is that of prompts, (P, heads, L, d), not repeated for the rows.
+
+    What `update` returns goes to the attention function as it is.
+    """
+
+    def __init__(self, before: Pair | None, segments: Sequence[Segment]) -> None:
+        super().__init__(before)
+        self._segments = segments
+
+    def update(self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+        """Earlier and new keys and values, apart."""
+        self.keys, self.values = key_states, value_states
+        keys, values = self.before or (key_states[:1, :, :0], value_states[:1, :, :0])
+        return SharedStates(keys, key_states, self._segments), SharedStates(values, value_states, self._segments)
+
+    def get_seq_length(self) -> int:
+        """None that a mask would have to tell apart."""
+        return 0
+
+
 class RoomLayer(SharedLayer):
     """With room for more, for sampling: a step writes its position in place and reads a view. No gradients."""
 
@@ -91,11 +115,6 @@ def roomy_cache(pairs: list[Pair]) -> Cache:
     return Cache(layers=[RoomLayer(pairs.pop(0)) for _ in range(len(pairs))])
 
 
-def empty_cache(model: PreTrainedModel) -> Cache:
-    """For a pass over what stands first."""
-    return Cache(layers=[SharedLayer() for _ in range(model.config.get_text_config().num_hidden_layers)])
-
-
 def pairs(cache: Cache) -> list[Pair]:
     """Each layer's keys and values as they are now, (B, heads, L, d)."""
     return [_pair(layer) for layer in cache.layers]
@@ -107,8 +126,8 @@ def _pair(layer: Any) -> Pair:
     return layer.keys, layer.values
 
 
-def select_rows(states: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
-    """Rows of (P, ...) by place, repeated as they are named: a view where there is one to repeat."""
-    if len(states) == 1:
-        return states.expand(len(rows), *states.shape[1:])
-    return states.index_select(0, rows)
+def repeated(pair: Pair, places: torch.Tensor) -> Pair:
+    """Keys and values of prompts, (P, ...), by place, (B,), as often as it is named: a view where there is but one."""
+    if len(pair[0]) == 1:
+        return pair[0].expand(len(places), -1, -1, -1), pair[1].expand(len(places), -1, -1, -1)
+    return pair[0].index_select(0, places), pair[1].index_select(0, places)

@@ -1,7 +1,8 @@
 """Forward passes: prompts once and completions on top of them, or, where a model cannot, every row whole.
 
 The prompt of a group is run once and its keys and values are shared by the group's completions, gradients included;
-what all prompts begin with (a system message, worked examples) is run once for all of them.
+what all prompts begin with (a system message, worked examples) is run once for all of them. Attention in blocks takes
+them as they are; for PyTorch's they are repeated for each row, and a mask is made.
 """
 
 from __future__ import annotations
@@ -13,44 +14,45 @@ import torch
 from transformers import Cache, DynamicCache, PreTrainedModel
 from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
 
-from grpo_client.backends.torch_cache import Pair, SharedLayer, empty_cache, pairs, select_rows
+from grpo_client.backends.torch_attention import has_windows, segments, shares_in_blocks
+from grpo_client.backends.torch_cache import Pair, SegmentsLayer, SharedLayer, pairs, repeated
 from grpo_client.backends.torch_head import selected_logprobs
 from grpo_client.batch import Batch, Row
 
-_SHORTEST_SHARED_PREFIX = 16  # below this, a pass of its own costs more than it saves
+_SHARING_PAYS = 128  # tokens saved from which a pass of their own, which also makes gradients of all weights, pays
 
 Logprobs = Callable[..., tuple[torch.Tensor, torch.Tensor]]  # (model, batch, *, temperature) -> logprobs, mask (B, T)
 
 
-@dataclass
+@dataclass(frozen=True)
 class Prefix:
-    """Prompts that have been run. Row i of everything belongs to prompt i."""
+    """Prompts that have been run. Row i of everything belongs to prompt i; padding stands on the left."""
 
     pairs: list[Pair]  # of each layer, (P, heads, L, d)
     mask: torch.Tensor  # (P, L) 1 where a cached position holds a token
-    lengths: torch.Tensor  # (P,) tokens of each prompt
     last_hidden: torch.Tensor  # (P, H) from which the first token of a completion is predicted
 
-    def select(self, prompts: torch.Tensor) -> Prefix:
-        """The same for a list of prompt places, (B,), repeated as often as they stand there."""
-        chosen = [(select_rows(keys, prompts), select_rows(values, prompts)) for keys, values in self.pairs]
-        return Prefix(chosen, self.mask[prompts], self.lengths[prompts], self.last_hidden[prompts])
+    @property
+    def lengths(self) -> torch.Tensor:
+        """(P,) tokens of each prompt."""
+        return self.mask.sum(1)
 
 
 def shared_logprobs(model: PreTrainedModel, batch: Batch, *, temperature: float) -> tuple[torch.Tensor, torch.Tensor]:
     """Logprobs and mask, (B, T), of a batch's rows; each of its prompts is run once."""
     used = sorted({row.prompt for row in batch.rows})
     prefix = run_prompts(model, [batch.prompts[place] for place in used])
-    prefix = prefix.select(torch.tensor([used.index(row.prompt) for row in batch.rows], device=model.device))
-    ids, mask = padded_completions(batch.rows, device=model.device)
-    hidden = prefix.last_hidden[:, None]
+    order = sorted(range(len(batch.rows)), key=lambda place: batch.rows[place].prompt)  # a group's rows side by side
+    rows = [batch.rows[place] for place in order]
+    prompt_of = torch.tensor([used.index(row.prompt) for row in rows], device=model.device)
+    ids, mask = padded_completions(rows, device=model.device)
+    hidden = prefix.last_hidden[prompt_of, None]
     if ids.shape[1] > 1:
-        positions = prefix.lengths[:, None] + torch.arange(ids.shape[1] - 1, device=model.device)[None]
-        seen = torch.cat([prefix.mask, mask[:, :-1]], dim=1)
-        cache = Cache(layers=[SharedLayer(pair) for pair in prefix.pairs])
-        own = hidden_states(model, ids[:, :-1], cache, mask=seen, positions=positions)
+        own, _ = run_on_top(model, ids[:, :-1], mask[:, :-1], prefix, prompt_of)
         hidden = torch.cat([hidden, own], dim=1)
-    return _at_completions(model, hidden, ids, mask, batch.rows, temperature=temperature), mask
+    logprobs = _at_completions(model, hidden, ids, mask, rows, temperature=temperature)
+    back = torch.tensor(order, device=model.device).argsort()
+    return logprobs[back], mask[back]
 
 
 def plain_logprobs(model: PreTrainedModel, batch: Batch, *, temperature: float) -> tuple[torch.Tensor, torch.Tensor]:
@@ -98,23 +100,55 @@ def _at_completions(
 
 
 def run_prompts(model: PreTrainedModel, prompts: Sequence[Sequence[int]]) -> Prefix:
-    """Run P prompts (left-padded past what they share) and keep their keys and values."""
-    device = model.device
-    cache = empty_cache(model)
+    """Run P prompts and keep their keys and values."""
     shared = 0 if has_windows(model) else shared_prefix_length(prompts)  # padding would stand within a window
-    if shared:
-        hidden_states(model, torch.tensor([list(prompts[0][:shared])], device=device), cache)
-        everyone = torch.zeros(len(prompts), dtype=torch.long, device=device)
-        before = [(select_rows(keys, everyone), select_rows(values, everyone)) for keys, values in pairs(cache)]
-        cache = Cache(layers=[SharedLayer(pair) for pair in before])
-    rest = [list(prompt[shared:]) for prompt in prompts]
-    width = max(len(one) for one in rest)
-    ids = torch.tensor([[0] * (width - len(one)) + one for one in rest], device=device)
-    own = torch.tensor([[0] * (width - len(one)) + [1] * len(one) for one in rest], device=device)
-    mask = torch.cat([torch.ones(len(rest), shared, dtype=own.dtype, device=device), own], dim=1)
-    positions = (mask.cumsum(1) - 1).clamp(min=0)[:, shared:]
-    hidden = hidden_states(model, ids, cache, mask=mask, positions=positions)
-    return Prefix(pairs(cache), mask, mask.sum(1), hidden[:, -1])
+    beginning = _run_rows(model, [prompts[0][:shared]], None) if shared else None
+    return _run_rows(model, [prompt[shared:] for prompt in prompts], beginning)
+
+
+def _run_rows(model: PreTrainedModel, rows: Sequence[Sequence[int]], beginning: Prefix | None) -> Prefix:
+    """Run rows, left-padded, on top of what all of them begin with."""
+    width = max(len(row) for row in rows)
+    ids = torch.tensor([[0] * (width - len(row)) + list(row) for row in rows], device=model.device)
+    own = torch.tensor([[0] * (width - len(row)) + [1] * len(row) for row in rows], device=model.device)
+    everyone = torch.zeros(len(rows), dtype=torch.long, device=model.device)
+    hidden, kept = run_on_top(model, ids, own, beginning, everyone)
+    if beginning is None:
+        return Prefix(kept, own, hidden[:, -1])
+    mask = torch.cat([beginning.mask[everyone], own], dim=1)
+    padding_first = mask.argsort(dim=1, stable=True)
+    joined = [
+        (_joined(before[0], after[0], padding_first), _joined(before[1], after[1], padding_first))
+        for before, after in zip((repeated(pair, everyone) for pair in beginning.pairs), kept, strict=True)
+    ]
+    return Prefix(joined, mask.gather(1, padding_first), hidden[:, -1])
+
+
+def _joined(before: torch.Tensor, after: torch.Tensor, order: torch.Tensor) -> torch.Tensor:
+    """(P, heads, L + T, d), its positions in an order (P, L + T)."""
+    both = torch.cat([before, after], dim=2)
+    return both.gather(2, order[:, None, :, None].expand_as(both))
+
+
+def run_on_top(
+    model: PreTrainedModel, ids: torch.Tensor, own: torch.Tensor, prefix: Prefix | None, prompt_of: torch.Tensor
+) -> tuple[torch.Tensor, list[Pair]]:
+    """Last hidden states (B, T, H) of rows of ids (B, T) with mask `own`, and their own keys and values by layer.
+
+    prompt_of (B,) says which of the prefix's prompts each row goes on from; rows of a prompt stand side by side.
+    """
+    before = prefix.pairs if prefix is not None else [None] * model.config.get_text_config().num_hidden_layers
+    mask = prefix.mask if prefix is not None else own[:1, :0]
+    passed = mask[prompt_of]
+    positions = (passed.sum(1, keepdim=True) + own.cumsum(1) - 1).clamp(min=0)
+    if shares_in_blocks(model):
+        parts = segments(own, prompt_of, mask)
+        cache = Cache(layers=[SegmentsLayer(pair, parts) for pair in before])
+        return hidden_states(model, ids, cache, mask=None, positions=positions), pairs(cache)
+    cache = Cache(layers=[SharedLayer(None if pair is None else repeated(pair, prompt_of)) for pair in before])
+    hidden = hidden_states(model, ids, cache, mask=torch.cat([passed, own], dim=1), positions=positions)
+    width = passed.shape[1]
+    return hidden, [(keys[:, :, width:], values[:, :, width:]) for keys, values in pairs(cache)]
 
 
 def shared_prefix_length(prompts: Sequence[Sequence[int]]) -> int:
@@ -123,7 +157,7 @@ def shared_prefix_length(prompts: Sequence[Sequence[int]]) -> int:
     limit = min(len(prompt) for prompt in prompts) - 1
     shared = next((i for i, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), limit)
     shared = min(shared, limit)
-    return shared if len(prompts) > 1 and shared >= _SHORTEST_SHARED_PREFIX else 0
+    return shared if shared * (len(prompts) - 1) >= _SHARING_PAYS else 0
 
 
 def hidden_states(
@@ -142,11 +176,6 @@ def hidden_states(
     output = model.base_model(input_ids=ids, attention_mask=mask, position_ids=positions, cache=cache, use_cache=True)
     hidden: torch.Tensor = output.last_hidden_state
     return hidden
-
-
-def has_windows(model: PreTrainedModel) -> bool:
-    """Whether some layer sees only the last positions."""
-    return any(isinstance(layer, DynamicSlidingWindowLayer) for layer in DynamicCache(config=model.config).layers)
 
 
 def choose_forward(model: PreTrainedModel) -> tuple[Logprobs, str | None]:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedModel
 
-from grpo_client.backends.torch_matmul import times_transposed
+from grpo_client.backends.torch_matmul import first_transposed_times, times_transposed
 
 CHUNK_ELEMENTS = 1 << 23  # logits held at a time: 32 MiB in float32
 Kept = Sequence[NDArray[np.int32]]
@@ -70,17 +70,18 @@ class SelectedLogprobs(torch.autograd.Function):
         """Gradients of hidden and, where it is trained, weight."""
         hidden, weight, ids, sums = ctx.saved_tensors
         (gradient,) = gradients
-        into_hidden = torch.empty_like(hidden)
-        into_weight = torch.zeros_like(weight) if ctx.needs_input_grad[1] else None
-        for start in range(0, len(ids), ctx.rows):
-            some = slice(start, start + ctx.rows)
-            part, scale = hidden[some], gradient[some]
-            logits = times_transposed(part, weight)
-            logits.sub_(sums[some, None]).exp_().mul_(-scale[:, None])
-            logits.scatter_add_(-1, ids[some, None], scale[:, None])
-            into_hidden[some] = times_transposed(logits, weight.T)
+        into_hidden = torch.zeros_like(hidden)
+        into_weight = torch.empty_like(weight) if ctx.needs_input_grad[1] else None
+        width = max(1, ctx.rows * len(weight) // len(ids))  # of the vocabulary: each part of `weight` is written once
+        for start in range(0, len(weight), width):
+            some = slice(start, start + width)
+            logits = times_transposed(hidden, weight[some])
+            logits.sub_(sums[:, None]).exp_().mul_(-gradient[:, None])
+            inside = ((ids >= start) & (ids < start + width)).nonzero()[:, 0]
+            logits[inside, ids[inside] - start] += gradient[inside]
+            into_hidden += times_transposed(logits, weight[some].T)
             if into_weight is not None:
-                into_weight.addmm_(logits.T, part)
+                into_weight[some] = first_transposed_times(logits, hidden)
         return into_hidden, into_weight, None, None
 
 

@@ -29,6 +29,11 @@ def product(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = N
     return y
 
 
+def transposed_product(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """x (M, K) transposed times y (M, N): (K, N). Copies the transposed y, not x, which is the larger. No gradients."""
+    return product(y.T, x.T).T
+
+
 class OneDnnLinear(torch.autograd.Function):
     """The same with gradients."""
 
@@ -54,6 +59,11 @@ class OneDnnLinear(torch.autograd.Function):
 def times_transposed(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
     """x (M, K) times weight (N, K) transposed, (M, N), by what is fastest here. No gradients."""
     return product(x, weight) if usable(x) else x @ weight.T
+
+
+def first_transposed_times(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """x (M, K) transposed times y (M, N), (K, N), by what is fastest here. No gradients."""
+    return transposed_product(x, y) if usable(x) else x.T @ y
 
 
 def use_onednn(model: PreTrainedModel) -> None:

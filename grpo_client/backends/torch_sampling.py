@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from transformers import PreTrainedModel
 
 from grpo_client.backends.draws import narrows, noise
-from grpo_client.backends.torch_cache import Pair, pairs, roomy_cache
+from grpo_client.backends.torch_cache import Pair, pairs, repeated, roomy_cache
 from grpo_client.backends.torch_choice import choose
 from grpo_client.backends.torch_forward import hidden_states, run_prompts
 from grpo_client.backends.torch_head import head_logits
@@ -84,9 +84,11 @@ def _prefilled(model: PreTrainedModel, prompts: Sequence[Prompt], places: Sequen
     """The rows of some prompts' groups, each prompt run once."""
     size = sampling.group_size
     prefix = run_prompts(model, [prompts[place].token_ids for place in places])
-    prefix = prefix.select(torch.arange(len(places), device=model.device).repeat_interleave(size))
+    of = torch.arange(len(places), device=model.device).repeat_interleave(size)
     rows = torch.tensor([place * size + g for place in places for g in range(size)], device=model.device)
-    return _Live(rows, prefix.pairs, prefix.mask, prefix.lengths, prefix.last_hidden)
+    return _Live(
+        rows, [repeated(pair, of) for pair in prefix.pairs], prefix.mask[of], prefix.lengths[of], prefix.last_hidden[of]
+    )
 
 
 def _decode(

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import PreTrainedModel, Qwen3NextConfig
 
-from grpo_client.backends import torch_head
+from grpo_client.backends import torch_forward, torch_head
+from grpo_client.backends.torch_attention import shares_in_blocks, use_blocks
 from grpo_client.backends.torch_backend import checkpoint_layers
 from grpo_client.backends.torch_forward import (
     Logprobs,
@@ -24,6 +27,13 @@ from grpo_client.types import Prompt, Sampling
 from tests.client.tiny import ARCHITECTURES, SMALL, tiny_model
 
 TEMPERATURE = 0.7
+
+
+@pytest.fixture(autouse=True, scope="module")
+def short_beginnings_are_shared() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch_forward, "_SHARING_PAYS", 16)
+        yield
 
 
 def plain_row(model: PreTrainedModel, prompt: list[int], completion: list[int]) -> torch.Tensor:
@@ -65,14 +75,23 @@ def step(draw: st.DrawFn) -> tuple[list[list[int]], list[tuple[int, list[int]]]]
     return prompts, rows
 
 
-@pytest.mark.parametrize("forward", [shared_logprobs, plain_logprobs])
+def by_blocks(model: PreTrainedModel) -> PreTrainedModel:
+    """A model whose attention runs in blocks."""
+    use_blocks(model)
+    assert shares_in_blocks(model)
+    return model
+
+
+@pytest.mark.parametrize(
+    ("forward", "blocks"), [(shared_logprobs, False), (shared_logprobs, True), (plain_logprobs, False)]
+)
 @settings(max_examples=25, deadline=None)
 @given(case=step())
 def test_logprobs_and_gradients_are_those_of_each_row_alone(
-    forward: Logprobs, case: tuple[list[list[int]], list[tuple[int, list[int]]]]
+    forward: Logprobs, blocks: bool, case: tuple[list[list[int]], list[tuple[int, list[int]]]]
 ) -> None:
     prompts, rows = case
-    model = tiny_model()
+    model = by_blocks(tiny_model()) if blocks else tiny_model()
     alone = [plain_row(model, prompts[place], ids) for place, ids in rows]
     together = logprobs_by(forward, model, prompts, rows)
     for one, other in zip(alone, together, strict=True):
@@ -102,8 +121,9 @@ def test_the_head_s_own_gradient_is_autograd_s() -> None:
     assert torch.autograd.gradcheck(lambda h, w: torch_head.SelectedLogprobs.apply(h, w, ids, 3), inputs)
 
 
-def test_checkpointed_layers_change_nothing() -> None:
-    model = tiny_model()
+@pytest.mark.parametrize("blocks", [False, True])
+def test_checkpointed_layers_change_nothing(blocks: bool) -> None:
+    model = by_blocks(tiny_model()) if blocks else tiny_model()
     kept = logprobs_by(shared_logprobs, model, PROMPTS, ROWS)
     kept_gradients = gradients(model, kept)
     checkpoint_layers(model)
@@ -119,7 +139,10 @@ def test_every_architecture_shares_prompts_and_gives_the_numbers_of_each_row_alo
     assert (forward, note) == (shared_logprobs, None)
     alone = [plain_row(model, PROMPTS[place], ids) for place, ids in ROWS]
     want = gradients(model, alone)
-    for way in (shared_logprobs, plain_logprobs):
+    ways = [(shared_logprobs, False), (plain_logprobs, False), (shared_logprobs, True), (plain_logprobs, True)]
+    for way, blocks in ways:
+        if blocks:
+            use_blocks(model)  # where a layer has a window, nothing changes
         together = logprobs_by(way, model, PROMPTS, ROWS)
         for one, other in zip(alone, together, strict=True):
             torch.testing.assert_close(other, one, atol=5e-5, rtol=5e-5)
@@ -147,11 +170,12 @@ def test_a_model_that_keeps_more_than_keys_takes_the_plain_pass_and_says_so() ->
 @pytest.mark.parametrize(
     ("prompts", "shared"),
     [
-        ([[1] * 30], 0),
+        ([[1] * 300], 0),
         ([[1] * 30, [1] * 30], 29),
         ([[1] * 30 + [2], [1] * 30 + [3]], 30),
         ([[1] * 30 + [2, 5], [1] * 30], 29),
         ([[1] * 10 + [2], [1] * 10 + [3]], 0),
+        ([[1] * 10 + [2], [1] * 10 + [3], [1] * 10], 9),
         ([[1, 2], [3, 4]], 0),
     ],
 )
