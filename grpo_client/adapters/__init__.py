@@ -1,0 +1,1 @@
+"""Rewards of a service for other trainers. What is here needs `pip install hallmark-rl` and no extra."""
