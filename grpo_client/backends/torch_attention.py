@@ -24,6 +24,7 @@ from grpo_client.backends.torch_matmul import product, transposed_product, usabl
 _NAME = "hallmark_blocks"
 _QUERIES = 128  # positions of a row in a block
 _SCORES = 1 << 20  # in a block: 4 MiB, which a core's cache holds in good part
+_NOT_KNOWN = ("softcap", "position_bias", "s_aux", "sliding_window")  # what changes attention in some models
 _ROW_BY_ROW = 1 << 15  # scores of a row from which a product of its own is faster than a batched one
 
 
@@ -89,15 +90,20 @@ def attention(
     if not isinstance(key, SharedStates):
         return sdpa_attention_forward(module, query, key, value, attention_mask, **options)
     assert attention_mask is None, "shared states say by themselves who sees what"
+    foreign = [name for name in _NOT_KNOWN if options.get(name) is not None]
+    if foreign:
+        raise ValueError(f"attention in blocks knows nothing of {', '.join(foreign)}")
+    scale = query.shape[-1] ** -0.5 if options.get("scaling") is None else options["scaling"]
     arrays = (query, key.own, value.own, key.prompts, value.prompts)
-    out: torch.Tensor = BlockAttention.apply(*arrays, key.segments, options["scaling"])  # type: ignore[no-untyped-call]
+    out: torch.Tensor = BlockAttention.apply(*arrays, key.segments, scale)  # type: ignore[no-untyped-call]
     return out.transpose(1, 2).contiguous(), None
 
 
 class BlockAttention(torch.autograd.Function):
     """Causal attention of queries (B, H, T, d) over own keys and values (B, h, T, d) and prompts' (P, h, L, d).
 
-    H is a multiple of h: neighbouring query heads share one of keys. What stands at padding comes out as 0.
+    H is a multiple of h: neighbouring query heads share one of keys. Values may be of another size than keys. What
+    stands at padding comes out as 0.
     """
 
     @staticmethod
@@ -111,15 +117,15 @@ class BlockAttention(torch.autograd.Function):
         segments: Sequence[Segment],
         scale: float,
     ) -> torch.Tensor:
-        """(B, H, T, d)."""
+        """(B, H, T, size of a value)."""
         q, k, v, prompt_k, prompt_v = (one.contiguous() for one in (q, k, v, prompt_k, prompt_v))  # oneDNN crawls else
-        out, logsums = torch.zeros_like(q), q.new_zeros(q.shape[:3])
+        out, logsums = q.new_zeros(*q.shape[:3], v.shape[3]), q.new_zeros(q.shape[:3])
         for block in _blocks(q, k, prompt_k, segments):
             own, far, queries = _scores(block, q, k, prompt_k, scale)
             flat = own.view(len(queries), -1)
             tops = torch.maximum(flat.amax(-1), far.amax(-1)) if far.numel() else flat.amax(-1)
             sums = flat.sub_(tops[:, None]).exp_().sum(-1)
-            mixed = _times(own, block.of_keys(v).transpose(1, 2)).view(queries.shape)
+            mixed = _times(own, block.of_keys(v).transpose(1, 2)).view(len(queries), -1)
             if far.numel():
                 sums += far.sub_(tops[:, None]).exp_().sum(-1)
                 mixed += product(far, block.of_prompt(prompt_v).T)
@@ -141,7 +147,7 @@ class BlockAttention(torch.autograd.Function):
             gradient = block.of_queries(gradients[0])
             mean = (gradient * block.of_queries(out)).sum(-1).view(-1, 1)
             logsum = block.of_queries(logsums).reshape(-1, 1)
-            gradient = gradient.reshape(queries.shape)
+            gradient = gradient.reshape(len(queries), -1)
             by_row = own.shape[0], own.shape[1], -1
             own.view(len(queries), -1).sub_(logsum).exp_()
             _add_transposed_times(block.of_keys(into_v), own, gradient.view(by_row))

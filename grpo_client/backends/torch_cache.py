@@ -70,7 +70,7 @@ class SegmentsLayer(SharedLayer):
     def update(self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
         """Earlier and new keys and values, apart."""
         self.keys, self.values = key_states, value_states
-        keys, values = self.before or (key_states[:1, :, :0], value_states[:1, :, :0])
+        keys, values = self.before or (key_states[:1, :, :0].detach(), value_states[:1, :, :0].detach())
         return SharedStates(keys, key_states, self._segments), SharedStates(values, value_states, self._segments)
 
     def get_seq_length(self) -> int:

@@ -10,11 +10,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from grpo_client.backends import torch_attention
-from grpo_client.backends.torch_attention import BlockAttention, has_windows, segments, shares_in_blocks, use_blocks
+from grpo_client.backends.torch_attention import (
+    BlockAttention,
+    SharedStates,
+    attention,
+    has_windows,
+    segments,
+    shares_in_blocks,
+    use_blocks,
+)
 from tests.client.tiny import ARCHITECTURES, tiny_model
 
 SCALE = 0.3
-SIZE = 8
+SIZE, OF_VALUES = 8, 5
 
 pytestmark = pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="this PyTorch has no oneDNN")
 
@@ -57,9 +65,13 @@ def test_blocks_of_any_size_give_what_plain_attention_gives(
     width, before = max(own), max(prompts)
     mask, prompt_mask = padded(own, on_the_left=bool(left)), padded(prompts, on_the_left=True)
     of = torch.tensor(prompt_of)
-    shapes = [(len(own), heads[0], width), *[(len(own), heads[1], width)] * 2, *[(len(prompts), heads[1], before)] * 2]
-    arrays = [torch.randn(*shape, SIZE) for shape in shapes]
-    above = torch.randn(len(own), heads[0], width, SIZE) * mask[:, None, :, None]
+    shapes = [
+        (len(own), heads[0], width, SIZE),
+        *[(len(own), heads[1], width, size) for size in (SIZE, OF_VALUES)],
+        *[(len(prompts), heads[1], before, size) for size in (SIZE, OF_VALUES)],
+    ]
+    arrays = [torch.randn(shape) for shape in shapes]
+    above = torch.randn(len(own), heads[0], width, OF_VALUES) * mask[:, None, :, None]
 
     exact = [one.double().requires_grad_() for one in arrays]
     q, k, v, prompt_k, prompt_v = exact
@@ -93,6 +105,15 @@ def test_a_model_takes_to_blocks_unless_a_layer_has_a_window(name: str, tmp_path
     assert shares_in_blocks(model) is not has_windows(model)
     model.save_pretrained(tmp_path)
     assert "hallmark" not in (tmp_path / "config.json").read_text()
+
+
+@pytest.mark.parametrize("option", ["softcap", "s_aux"])
+def test_a_model_that_wants_more_of_attention_is_refused(option: str) -> None:
+    x = torch.randn(1, 2, 3, 4)
+    states = SharedStates(x[:, :, :0], x, segments(torch.ones(1, 3), torch.tensor([0]), torch.ones(1, 0)))
+    assert attention(torch.nn.Module(), x, states, states, None, softcap=None)[0].shape == (1, 3, 2, 4)
+    with pytest.raises(ValueError, match=option):
+        attention(torch.nn.Module(), x, states, states, None, **{option: 30.0})
 
 
 def test_blocks_are_for_float32_on_a_cpu() -> None:
