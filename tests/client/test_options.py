@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from transformers import AutoModelForCausalLM
 
 from grpo_client.array_ops import Array, ArrayOps
-from grpo_client.backends import load_backend, torch_forward
+from grpo_client.backends import load_backend, torch_sampling
 from grpo_client.backends.torch_backend import TorchBackend
 from grpo_client.batch import Batch, Row
 from grpo_client.config import parse_reward
@@ -245,13 +245,13 @@ def test_bfloat16_keeps_float32_weights(configure: Configure, tiny: str) -> None
 def test_a_sampler_that_disagrees_with_the_trainer_is_found_before_training(
     configure: Configure, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    right = torch_forward.run_prompts
+    right = torch_sampling._prefilled
 
-    def shifted(*arguments: Any) -> torch_forward.Prefix:
-        prefix = right(*arguments)
-        return replace(prefix, lengths=prefix.lengths + 3)  # positions that are off by three
+    def shifted(*arguments: Any) -> Any:
+        live = right(*arguments)
+        return replace(live, positions=live.positions + 3)
 
-    monkeypatch.setattr("grpo_client.backends.torch_sampling.run_prompts", shifted)
+    monkeypatch.setattr(torch_sampling, "_prefilled", shifted)
     with pytest.raises(ConfigError, match="sampler and trainer disagree"):
         train(configure())
 

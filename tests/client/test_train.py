@@ -19,7 +19,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from grpo_client.errors import ConfigError, RewardServiceError
 from grpo_client.train import train
 from tests.client.failing import edited, proxy
-from tests.client.runs import Configure, read
+from tests.client.runs import Configure, Run, read
 from tests.conftest import ROOT, Server
 
 
@@ -239,7 +239,7 @@ def test_help_teaches() -> None:
         (["--suite", "r1@1", "--grup-size", "4"], 2, "--group-size"),
         (["--suite", "r1@1", "--data", "nowhere.jsonl"], 2, "cannot read nowhere.jsonl"),
         (["--suite", "r1@1", "--model", "./nowhere"], 2, "there is no such folder"),
-        (["--suite", "r1@1", "--model", "tests"], 2, "holds no weights"),
+        (["--suite", "r1@1", "--model", "./empty"], 2, "holds no weights"),
         (["--suite", "r1@1", "--model", "nowhere.gguf"], 2, "no such file"),
         (["--suite", "r1@1", "--max-prompt-length", "2"], 2, "the shortest has"),
         (["--suite", "r1@1", "--eval-reward", "r1.count_xml@1=2"], 2, "r1.count_xml@1"),
@@ -247,15 +247,21 @@ def test_help_teaches() -> None:
     ],
 )
 def test_bad_input_is_said_before_training_with_an_exit_code(
-    options: list[str], code: int, said: str, server: Server, tiny: str, tmp_path: Path
+    options: list[str], code: int, said: str, server: Server, tiny: str, tmp_path: Path, run: Run
 ) -> None:
+    (tmp_path / "empty").mkdir()
     base = ["--reward-url", server.url, "--model", tiny, "--data", "addition", "--output-dir", str(tmp_path / "run")]
-    result = command("train", *base, *options)
-    assert result.returncode == code, result.stdout + result.stderr
-    text = " ".join((result.stdout + result.stderr).replace("│", " ").split())
-    assert said in text
-    assert "Traceback" not in text
+    found, out, errors = run("train", *base, *options)
+    assert found == code, out + errors
+    assert said in " ".join((out + errors).replace("│", " ").split())
     assert not (tmp_path / "run" / "metrics.jsonl").exists()
+
+
+def test_the_process_ends_with_that_code_and_without_a_traceback(server: Server, tmp_path: Path) -> None:
+    result = command("train", "--reward-url", server.url, "--suite", "r1@7", "--output-dir", str(tmp_path / "run"))
+    assert result.returncode == 2
+    assert "r1@1" in result.stderr
+    assert "Traceback" not in result.stdout + result.stderr
 
 
 @pytest.mark.parametrize("signal_name", ["SIGINT", "SIGTERM"])
