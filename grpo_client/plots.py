@@ -29,13 +29,20 @@ class Plotter(Callback):
 
     def on_start(self, config: object, folder: Path) -> None:
         self._folder = folder
+        self._drawn = False
 
     def on_step(self, row: Row) -> None:
+        self._drawn = False
         if "eval/accuracy" in row:
-            plot_run(self._folder)
+            self._draw()
 
     def on_end(self, folder: Path) -> None:
-        plot_run(folder)
+        if not self._drawn:
+            self._draw()
+
+    def _draw(self) -> None:
+        plot_run(self._folder)
+        self._drawn = True
 
 
 def plot_run(folder: Path) -> Path:
@@ -45,9 +52,12 @@ def plot_run(folder: Path) -> Path:
 
     rows = read_rows(folder / METRICS)
     panels = [panel for panel in _panels(rows) if panel.always or _has_points(rows, panel.keys)]
-    figure = Figure(figsize=(8, 1 + 2 * len(panels)), layout="constrained")
+    height = 1 + 2 * len(panels)
+    figure = Figure(figsize=(8, height))
     FigureCanvasAgg(figure)
-    every = figure.subplots(len(panels), 1, sharex=True)
+    # Margins in inches over the height: matplotlib's own layout costs as much again as the drawing.
+    margins = {"left": 0.08, "right": 0.98, "top": 1 - 0.35 / height, "bottom": 0.55 / height, "hspace": 0.3}
+    every = figure.subplots(len(panels), 1, sharex=True, gridspec_kw=margins)
     for axes, panel in zip(every, panels, strict=True):
         _draw(axes, rows, panel)
         for step, _, colour in events(rows):

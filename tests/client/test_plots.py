@@ -77,8 +77,11 @@ def test_the_plot_is_drawn_again_at_each_evaluation_and_at_the_end(tmp_path: Pat
         plotter.on_step(row)
         drawn.append((tmp_path / "reward.png").exists())
     (tmp_path / "reward.png").unlink()
+    plotter.on_end(tmp_path)  # nothing came since
+    drawn.append((tmp_path / "reward.png").exists())
+    plotter.on_step({"step": 3, "reward": 0.5})
     plotter.on_end(tmp_path)
-    assert [*drawn, (tmp_path / "reward.png").exists()] == [True, False, True, True]
+    assert [*drawn, (tmp_path / "reward.png").exists()] == [True, False, True, False, True]
 
 
 def test_a_plot_that_cannot_be_drawn_is_said_once_and_ends_nothing(tmp_path: Path) -> None:
