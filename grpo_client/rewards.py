@@ -16,6 +16,7 @@ from typing import Any, Self, TypeVar
 
 import httpx
 from pydantic import BaseModel, ValidationError
+from pydantic_core import PydanticSerializationError
 from reward_proto import v1
 from tenacity import (
     RetryCallState,
@@ -187,11 +188,17 @@ class RewardClient:
     def score(
         self, manifest: Manifest, groups: Sequence[v1.Group], *, run: v1.Run | None = None
     ) -> list[v1.GroupScores]:
-        """One answer a group, in order, checked against what was asked."""
+        """One answer a group, in order, checked against what was asked. Raises ConfigError for lone surrogates."""
         request = v1.ScoreRequest(
             rewards=list(manifest.rewards), groups=list(groups), run=run, deadline_ms=int(self._timeout * 900)
         )
-        answer = self._call("POST", v1.SCORE_PATH, request.model_dump_json(exclude_unset=True, exclude_none=True))
+        try:
+            body = request.model_dump_json(exclude_unset=True, exclude_none=True)
+        except PydanticSerializationError as error:
+            raise ConfigError(
+                f"a prompt, gold or completion is not Unicode text and cannot be sent: {error}"
+            ) from error
+        answer = self._call("POST", v1.SCORE_PATH, body)
         try:
             scored = v1.ScoreResponse.model_validate(answer)
             self._check_digests(scored, manifest)

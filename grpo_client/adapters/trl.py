@@ -15,10 +15,12 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from pydantic import ValidationError
 from reward_proto import v1
 
 from grpo_client.errors import ConfigError
 from grpo_client.rewards import Manifest, RewardClient
+from grpo_client.terminal import one_line
 
 _NOT_COLUMNS = {"trainer_state", "log_extra", "log_metric", "environments"}
 
@@ -46,7 +48,7 @@ class TrlRewards:
     ) -> None:
         if (suite is None) == (rewards is None):
             raise ConfigError("name a suite, or rewards with their weights, such as {'math.equal@2': 1.0}")
-        self._client = RewardClient(url, timeout=timeout, retry_seconds=retry_seconds, on_retry=print)
+        self._client = RewardClient(url, timeout=timeout, retry_seconds=retry_seconds, on_retry=_say)
         self.manifest: Manifest = self._client.resolve(suite=suite, rewards=list((rewards or {}).items()))
         self._gold_column = gold_column
         self._metadata_columns = tuple(metadata_columns)
@@ -137,7 +139,13 @@ class TrlRewards:
                 | ({"token_ids": list(completion_ids[row])} if completion_ids and "token_ids" in needs else {})
                 for row in members
             ]
-            yield v1.Group.model_validate({"id": str(number), "completions": items} | fields)
+            try:
+                group = v1.Group.model_validate({"id": str(number), "completions": items} | fields)
+            except ValidationError as error:
+                fault = error.errors(include_input=False)[0]
+                where = ".".join(map(str, fault["loc"]))
+                raise ConfigError(f"group {number} of the batch cannot be scored: {where}: {fault['msg']}") from error
+            yield group
 
     def _column(self, name: str, columns: Mapping[str, Any]) -> Sequence[Any]:
         if name not in columns:
@@ -149,4 +157,11 @@ class TrlRewards:
 
 def text_of(completion: Any) -> str:
     """The text of a completion: itself, or the content of the last of its chat messages."""
-    return completion if isinstance(completion, str) else str(completion[-1]["content"] or "")
+    if isinstance(completion, str):
+        return completion
+    return str(completion[-1]["content"] or "") if completion else ""
+
+
+def _say(message: str) -> None:
+    """A line in the log; it may hold what a service said."""
+    print(one_line(message), flush=True)

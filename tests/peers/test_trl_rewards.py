@@ -11,7 +11,7 @@ import httpx
 import pytest
 import torch
 
-from grpo_client.adapters.trl import TrlRewards
+from grpo_client.adapters.trl import TrlRewards, text_of
 from grpo_client.errors import ConfigError
 from tests.client.tiny import tiny_model, tiny_tokenizer
 from tests.conftest import Server
@@ -88,6 +88,19 @@ def test_a_trainer_gets_the_service_s_scores_in_one_call_a_batch(server: Server,
     assert (torch.tensor(list(trainer._logs["advantages"]))[nulls] == 0).all()
 
 
+@pytest.mark.parametrize(
+    ("completion", "text"),
+    [
+        ("7", "7"),
+        ([{"role": "assistant", "content": "7"}], "7"),
+        ([{"role": "assistant", "content": None}], ""),
+        ([], ""),
+    ],
+)
+def test_a_completion_is_text_or_chat_messages(completion: object, text: str) -> None:
+    assert text_of(completion) == text
+
+
 def batch(**columns: Any) -> dict[str, Any]:
     return {
         "prompts": ["a", "a", "b"],
@@ -112,6 +125,12 @@ def test_rows_of_a_prompt_are_a_group_and_columns_are_sent_where_they_are_needed
         ({"rewards": {"math.equal@1": 1.0}}, {"solution": ["1"] * 3}, "column 'answer', .* columns are: solution"),
         ({"rewards": {"text.json_schema@1": 1.0}}, {}, "metadata_columns"),
         ({"rewards": {"length.at_most@1": 1.0}}, {"completion_ids": None}, "token ids"),
+        ({"rewards": {"math.equal@1": 1.0}}, {"answer": ["1", "1", 1.5]}, "group 1 of the batch .*: gold"),
+        (
+            {"rewards": {"r1.int@1": 1.0}},
+            {"completions": ["x", "\ud800", "y"]},
+            "not Unicode text",
+        ),
         ({}, {}, "name a suite, or rewards"),
         ({"suite": "r1@1", "rewards": {"r1.int@1": 1.0}}, {}, "name a suite, or rewards"),
         ({"rewards": {"r1.imt@1": 1.0}}, {}, "r1.int@1"),
