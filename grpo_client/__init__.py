@@ -11,14 +11,14 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from grpo_client.callbacks import Callback as Callback
     from grpo_client.config import TrainConfig as TrainConfig
-    from grpo_client.config_file import load_config as load_config
+    from grpo_client.config import load_config as load_config
+    from grpo_client.reports.callbacks import Callback as Callback
     from grpo_client.train import train as train
 
 __version__ = "0.1.0"
 
-_HOMES = {"Callback": "callbacks", "TrainConfig": "config", "load_config": "config_file", "train": "train"}
+_HOMES = {"Callback": "reports.callbacks", "TrainConfig": "config", "load_config": "config", "train": "train"}
 
 
 class _Package(ModuleType):

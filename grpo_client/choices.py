@@ -7,17 +7,17 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
-from grpo_client.advantages import Advantages, gdpo_advantages, group_advantages
 from grpo_client.backends.base import Backend
-from grpo_client.batch import Batch, build_batch, optimizer_batches
 from grpo_client.config import TrainConfig
-from grpo_client.nulls import ON_NULL
+from grpo_client.data.stream import PromptStream
+from grpo_client.learning.advantages import Advantages, gdpo_advantages, group_advantages
+from grpo_client.learning.batch import Batch, build_batch, optimizer_batches
 from grpo_client.penalty import kl_penalties
-from grpo_client.provenance import record, reward_changes
 from grpo_client.ranks import own_rows
-from grpo_client.rewards import Manifest, RewardClient
+from grpo_client.rewards.client import Manifest, RewardClient
+from grpo_client.rewards.nulls import ON_NULL
 from grpo_client.rollout import Rollouts, Sampler
-from grpo_client.stream import PromptStream
+from grpo_client.storage.provenance import record, reward_changes
 from grpo_client.types import Group, Prompt, Sampling
 
 Collect = Callable[[Sequence[Prompt], int], Rollouts]  # (prompts, step) -> groups, scored

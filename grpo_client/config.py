@@ -11,8 +11,10 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from grpo_client.errors import ConfigError
-from grpo_client.losses import LossConfig, check_advantage_scale
-from grpo_client.spellings import Alias
+from grpo_client.learning.losses import LossConfig, check_advantage_scale
+from grpo_client.options.settings import Setting, resolve
+from grpo_client.options.spellings import Alias
+from grpo_client.options.yaml_file import read_yaml
 
 _REWARD_ID = re.compile(r"[^\s/?#%=]+")
 
@@ -369,6 +371,12 @@ class TrainConfig(BaseModel):
     def updates_per_rollout(self) -> int:
         """Optimizer steps in a step. With more than one, the policy moves away from the one that sampled."""
         return self.num_iterations * self.minibatches
+
+
+def load_config(path: Path | str, **changes: object) -> TrainConfig:
+    """The config in a YAML file, with changes, which come first. Raises ConfigError with every fault."""
+    given = [Setting(name, value, f"argument {name}") for name, value in changes.items()]
+    return resolve(TrainConfig, [*read_yaml(Path(path)), *given])
 
 
 def parse_reward(text: str) -> tuple[str, float]:

@@ -12,10 +12,9 @@ from typing import Any
 
 from grpo_client.config import TrainConfig
 from grpo_client.errors import ConfigError
-from grpo_client.metrics import Row
-from grpo_client.rewards import Manifest
+from grpo_client.rewards.client import Manifest
 from grpo_client.rollout import Sampler
-from grpo_client.types import Group, Prompt, Sampling
+from grpo_client.types import Group, Metrics, Prompt, Sampling
 
 _PROMPTS_AT_ONCE = 64
 _NOISE_STREAM = 1  # training draws from stream 0
@@ -151,7 +150,7 @@ class Evaluator:
         self._manifest = manifest
         self._sampling = evaluation_sampling(config)
 
-    def metrics(self, step: int, log: Callable[[int, Evaluation], None]) -> Row:
+    def metrics(self, step: int, log: Callable[[int, Evaluation], None]) -> Metrics:
         """`eval/*` of the policy after `step` steps; empty when it is not time. Completions go to `log`."""
         if not self._prompts or not self._every or (step % self._every and step != self._last):
             return {}
@@ -166,9 +165,9 @@ class Evaluator:
         }
 
 
-def evaluation_metrics(evaluation: Evaluation) -> Row:
+def evaluation_metrics(evaluation: Evaluation) -> Metrics:
     """The numbers of an evaluation under their names in metrics.jsonl; pass@k where a prompt has several samples."""
-    row: Row = {
+    row: Metrics = {
         "eval/accuracy": evaluation.accuracy,
         "eval/reward": evaluation.reward,
         "eval/mean_length": evaluation.mean_length,

@@ -11,7 +11,7 @@ from typing import Any
 
 from grpo_client.backends.base import UpdateStats
 from grpo_client.errors import NotFiniteError, RewardServiceError
-from grpo_client.nulls import null_places, null_statuses, provoked
+from grpo_client.rewards.nulls import null_places, null_statuses, provoked
 from grpo_client.types import Group
 
 _WINDOW = 10  # steps

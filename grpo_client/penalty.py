@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from grpo_client.backends.base import Backend
-from grpo_client.batch import Batch, Row
-from grpo_client.kl import LOG_RATIO_LIMIT
-from grpo_client.loss_inputs import Denominators
+from grpo_client.learning.batch import Batch, CompletionRow
+from grpo_client.learning.kl import LOG_RATIO_LIMIT
+from grpo_client.learning.loss_inputs import Denominators
 from grpo_client.types import Group
 
 
@@ -18,7 +18,7 @@ def kl_penalties(backend: Backend, groups: Sequence[Group]) -> list[list[float]]
     token by token; the sum is what reaches a reward that is one number per completion.
     """
     rows = [
-        Row(p, g, rollout.token_ids, rollout.sampling_logprobs, rollout.kept, advantage=0.0)
+        CompletionRow(p, g, rollout.token_ids, rollout.sampling_logprobs, rollout.kept, advantage=0.0)
         for p, group in enumerate(groups)
         for g, (rollout, total) in enumerate(zip(group.rollouts, group.rewards.totals, strict=True))
         if rollout.token_ids and total is not None

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from grpo_client.batch import Batch
+from grpo_client.learning.batch import Batch
 from grpo_client.types import Group, Prompt, Rollout, Scores
 
 

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 
 from reward_proto import v1
 
-from grpo_client.advantages import dead_groups
 from grpo_client.backends.base import Backend
 from grpo_client.errors import RewardServiceError
+from grpo_client.learning.advantages import dead_groups
 from grpo_client.ranks import all_groups, own_places
-from grpo_client.rewards import Manifest, RewardClient
+from grpo_client.rewards.client import Manifest, RewardClient
 from grpo_client.types import Group, Prompt, Rollout, Sampling, Scores
 
 _SCORING_THREADS = 4

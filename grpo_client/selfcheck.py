@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from grpo_client.backends.base import Backend
-from grpo_client.batch import Batch, Row
 from grpo_client.errors import ConfigError
-from grpo_client.loss_inputs import Denominators
+from grpo_client.learning.batch import Batch, CompletionRow
+from grpo_client.learning.loss_inputs import Denominators
 from grpo_client.types import Prompt, Sampling
 
 _TOKENS = 8
@@ -25,7 +25,7 @@ def check_sampler(backend: Backend, prompts: Sequence[Prompt], sampling: Samplin
     asked = _unequal(prompts)
     short = replace(sampling, group_size=_COMPLETIONS, max_tokens=_TOKENS, ignore_eos=True)
     rows = [
-        Row(place, g, rollout.token_ids, rollout.sampling_logprobs, rollout.kept, advantage=0.0)
+        CompletionRow(place, g, rollout.token_ids, rollout.sampling_logprobs, rollout.kept, advantage=0.0)
         for place, rollouts in backend.sample(asked, short)
         for g, rollout in enumerate(rollouts)
     ]

@@ -7,15 +7,16 @@ from pathlib import Path
 
 from rich.console import Console
 
-from grpo_client.callbacks import Callback
 from grpo_client.config import TrainConfig
+from grpo_client.data.order import PromptOrder
 from grpo_client.errors import ConfigError, InterruptedRun, NotFiniteError, RewardServiceError, StorageError
 from grpo_client.interruption import Interruption, interruption
-from grpo_client.losses import LossFn
-from grpo_client.metrics import Stopwatch, completion_metrics, reward_metrics, time_metrics, update_metrics
+from grpo_client.learning.losses import LossFn
+from grpo_client.opening import prepare
 from grpo_client.ranks import anyone
-from grpo_client.run import Run, prepare
-from grpo_client.stream import Batches
+from grpo_client.reports.callbacks import Callback
+from grpo_client.reports.metrics import Stopwatch, completion_metrics, reward_metrics, time_metrics, update_metrics
+from grpo_client.run import Run
 
 
 def train(
@@ -23,13 +24,13 @@ def train(
     console: Console | None = None,
     *,
     loss: LossFn | None = None,
-    batches: Batches | None = None,
+    prompt_order: PromptOrder | None = None,
     callbacks: Sequence[Callback] = (),
 ) -> Path:
     """Run a training, or go on with one. Returns the output folder, whose `final` holds the model.
 
-    loss is called in place of the config's, with its arguments (`losses.make_loss`); batches in place of
-    `data.batches`, with prompts, size and seed; callbacks hear of steps, evaluations and saves.
+    loss is called in place of the config's, with its arguments (`losses.make_loss`); prompt_order in place of
+    `data.order.prompt_order`, with prompts, size and seed; callbacks hear of steps, evaluations and saves.
 
     Raises ConfigError before anything is trained; RewardServiceError, NotFiniteError and InterruptedRun after saving a
     checkpoint; StorageError when the disk takes no more.
@@ -37,7 +38,12 @@ def train(
     with (
         interruption() as interrupted,
         prepare(
-            config, console or Console(), loss=loss, batches=batches, callbacks=callbacks, interrupted=interrupted
+            config,
+            console or Console(),
+            loss=loss,
+            prompt_order=prompt_order,
+            callbacks=callbacks,
+            interrupted=interrupted,
         ) as run,
     ):
         try:

@@ -11,6 +11,9 @@ from numpy.typing import NDArray
 
 FinishReason = Literal["stop", "length"]
 
+Metrics = dict[str, float | int | str | None]
+"""A step's (or an evaluation's) numbers under the names that people chart; what is unknown is None, never 0."""
+
 
 @dataclass(frozen=True, slots=True)
 class Prompt:

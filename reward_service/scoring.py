@@ -16,8 +16,8 @@ from typing import Any, cast
 from reward_proto import v1
 
 from reward_service.errors import ProblemError
-from reward_service.jobs import WHOLE_GROUP, Chunk, Job, Portion, Result, UnitResult
-from reward_service.pool import Pool
+from reward_service.pool.jobs import WHOLE_GROUP, Chunk, Job, Portion, Result, UnitResult
+from reward_service.pool.pool import Pool
 from reward_service.resolving import Resolved
 
 MAX_PORTION_COMPLETIONS = 16

@@ -17,9 +17,9 @@ from typing import Any
 
 from reward_proto import v1
 
-from reward_service.fleet import Rewards
 from reward_service.locks import LOCKS, Lock, how_to_build, python_of
-from reward_service.pool import Pool
+from reward_service.pool.fleet import Rewards
+from reward_service.pool.pool import Pool
 from reward_service.settings import Settings
 from reward_service.suites import SuiteError
 

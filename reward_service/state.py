@@ -10,10 +10,10 @@ from reward_proto import v1
 
 from reward_service.aliases import AliasStore
 from reward_service.errors import ProblemError
-from reward_service.jobs import Chunk, Job, Portion
 from reward_service.locks import LOCKS
 from reward_service.metrics import Metrics
-from reward_service.pool import Pool
+from reward_service.pool.jobs import Chunk, Job, Portion
+from reward_service.pool.pool import Pool
 from reward_service.resolving import Resolved
 from reward_service.served import Served
 from reward_service.settings import Settings

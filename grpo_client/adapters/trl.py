@@ -19,7 +19,7 @@ from pydantic import ValidationError
 from reward_proto import v1
 
 from grpo_client.errors import ConfigError
-from grpo_client.rewards import Manifest, RewardClient
+from grpo_client.rewards.client import Manifest, RewardClient
 from grpo_client.terminal import one_line
 
 _NOT_COLUMNS = {"trainer_state", "log_extra", "log_metric", "environments"}

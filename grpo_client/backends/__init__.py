@@ -20,7 +20,7 @@ def load_backend(config: TrainConfig) -> Backend:
 def join_ranks(config: TrainConfig) -> Ranks:
     """This process among those that share the run (`mlx.launch`), before any model is loaded."""
     if backend_name(config) == "mlx" and importlib.util.find_spec("mlx"):
-        from grpo_client.backends.mlx_ranks import MlxRanks
+        from grpo_client.backends.mlx.ranks import MlxRanks
 
         return MlxRanks()
     return Alone()
@@ -36,7 +36,7 @@ def backend_name(config: TrainConfig) -> Literal["torch", "mlx"]:
 
 def _torch(config: TrainConfig) -> Backend:
     try:
-        from grpo_client.backends.torch_backend import TorchBackend
+        from grpo_client.backends.torch.backend import TorchBackend
     except ImportError as error:
         raise ConfigError(f"training needs PyTorch ({error}): pip install 'hallmark-rl[torch]'") from error
     return TorchBackend(config)
@@ -44,7 +44,7 @@ def _torch(config: TrainConfig) -> Backend:
 
 def _mlx(config: TrainConfig) -> Backend:
     try:
-        from grpo_client.backends.mlx_backend import MlxBackend
+        from grpo_client.backends.mlx.backend import MlxBackend
     except ImportError as error:
         raise ConfigError(
             f"--backend mlx needs MLX ({error}): pip install 'hallmark-rl[mlx]' (on Linux 'mlx[cpu]' as well)"

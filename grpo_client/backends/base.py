@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from grpo_client.batch import Batch
-from grpo_client.data import Tokenizer
-from grpo_client.losses import LossFn
+from grpo_client.data.prompts import Tokenizer
+from grpo_client.learning.batch import Batch
+from grpo_client.learning.losses import LossFn
 from grpo_client.ranks import Ranks
 from grpo_client.types import Prompt, Rollout, Sampling
 

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import TypeVar
 
 from grpo_client.config import TrainConfig
-from grpo_client.config_file import read_yaml
-from grpo_client.flags import Flag, Given, Parser, some_flags
-from grpo_client.settings import Setting, resolve
-from grpo_client.spellings import normal
+from grpo_client.options.flags import Flag, Given, Parser, some_flags
+from grpo_client.options.settings import Setting, resolve
+from grpo_client.options.spellings import normal
+from grpo_client.options.yaml_file import read_yaml
 
 _MODEL = ("model", "backend", "device", "dtype")
 _PROMPTS = ("system_prompt", "few_shot", "max_prompt_length", "data_config", "question_column", "gold_column")

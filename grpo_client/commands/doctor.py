@@ -12,12 +12,12 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from grpo_client import machine
+from grpo_client.commands import machine
 from grpo_client.config import TrainConfig
 from grpo_client.errors import ConfigError, HallmarkError
-from grpo_client.flags import Parser, all_flags
-from grpo_client.rewards import RewardClient
-from grpo_client.settings import resolve
+from grpo_client.options.flags import Parser, all_flags
+from grpo_client.options.settings import resolve
+from grpo_client.rewards.client import RewardClient
 from grpo_client.terminal import columns, one_line
 
 _SUMMARY = "Check the installation, the machine, the reward service and a model. Each line is ok, warn or fail."
@@ -118,7 +118,7 @@ def _devices() -> Iterator[Finding]:
         yield Finding("ok", "cpu", f"{cores} cores")
         return
     try:
-        from grpo_client.backends.torch_machine import cuda_devices, threads
+        from grpo_client.backends.torch.machine import cuda_devices, threads
     except (ImportError, OSError) as error:
         yield Finding("fail", "torch", f"cannot be imported ({error})", "install it again")
         return
@@ -177,7 +177,7 @@ def _service(config: DoctorConfig) -> Finding:
 
 def _model(name: str) -> Finding:
     try:
-        from grpo_client.tokenizers import load_tokenizer
+        from grpo_client.data.tokenizers import load_tokenizer
 
         tokenizer = load_tokenizer(name)
     except (ConfigError, ImportError) as error:

@@ -11,17 +11,20 @@ import yaml
 from reward_proto import v1
 from rich.console import Console
 
-from grpo_client import data, machine
 from grpo_client.backends.base import Backend, UpdateStats
-from grpo_client.checkpoint import CHECKPOINTS
+from grpo_client.commands import machine
 from grpo_client.config import TrainConfig, parse_reward
+from grpo_client.data.order import prompt_order, with_steps
+from grpo_client.data.prompts import prompt_builder, training_examples
 from grpo_client.errors import ConfigError
-from grpo_client.losses import make_loss
+from grpo_client.learning.losses import make_loss
 from grpo_client.memory import ModelSizes, estimate
-from grpo_client.output import METRICS
-from grpo_client.rewards import Manifest, RewardClient
+from grpo_client.opening import prepare
+from grpo_client.rewards.client import Manifest, RewardClient
 from grpo_client.rollout import to_wire
-from grpo_client.run import Run, prepare
+from grpo_client.run import Run
+from grpo_client.storage.checkpoint import CHECKPOINTS
+from grpo_client.storage.output import METRICS
 from grpo_client.terminal import columns, one_line, printable
 from grpo_client.types import Group, Prompt, Rollout
 
@@ -38,8 +41,8 @@ def dry_run(config: TrainConfig) -> None:
         tiny = _tiny(config, Path(scratch) / "run")
         with prepare(tiny, Console(file=io.StringIO()), loss=make_loss(config.loss_config())) as run:
             prompts = _prompts(config, run.backend)
-            full = data.with_steps(config, prompts)
-            next(data.batches(prompts, size=config.prompts_per_step, seed=config.seed))
+            full = with_steps(config, prompts)
+            next(prompt_order(prompts, size=config.prompts_per_step, seed=config.seed))
             _show("model", [*run.backend.notes, *_memory(full, run.backend, prompts, free=free)])
             with RewardClient(config.reward_url, timeout=config.reward_timeout, retry_seconds=0.0) as rewards:
                 wanted = [parse_reward(text) for text in config.reward]
@@ -89,7 +92,7 @@ def _tiny(config: TrainConfig, folder: Path) -> TrainConfig:
 
 
 def _prompts(config: TrainConfig, backend: Backend) -> list[Prompt]:
-    return data.prompt_builder(config)(data.training_rows(config), backend.tokenizer)
+    return prompt_builder(config)(training_examples(config), backend.tokenizer)
 
 
 # ---- memory ------------------------------------------------------------------------------------------------
@@ -99,7 +102,7 @@ def _free_memory(config: TrainConfig) -> float | None:
     """Bytes free where the model goes, before it is there."""
     if config.device.startswith("cuda") or (config.device == "auto" and config.backend != "mlx"):
         try:
-            from grpo_client.backends.torch_machine import cuda_devices
+            from grpo_client.backends.torch.machine import cuda_devices
         except ImportError:
             return machine.free_memory()
         devices = cuda_devices()
@@ -130,8 +133,8 @@ def _memory(config: TrainConfig, backend: Backend, prompts: Sequence[Prompt], *,
 
 def _sizes(backend: Backend) -> ModelSizes | None:
     try:
-        from grpo_client.backends.torch_backend import TorchBackend
-        from grpo_client.backends.torch_sizes import model_sizes
+        from grpo_client.backends.torch.backend import TorchBackend
+        from grpo_client.backends.torch.sizes import model_sizes
     except ImportError:
         return None
     return model_sizes(backend.model) if isinstance(backend, TorchBackend) else None

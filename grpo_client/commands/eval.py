@@ -16,14 +16,14 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
-from grpo_client import data
 from grpo_client.backends import load_backend
 from grpo_client.commands.common import config_of, parser
 from grpo_client.config import TrainConfig
+from grpo_client.data.prompts import evaluation_examples, prompt_builder
 from grpo_client.errors import ConfigError, StorageError
 from grpo_client.evaluation import Evaluation, evaluate, evaluation_sampling, top_value
-from grpo_client.flags import Flag
-from grpo_client.rewards import Manifest, RewardClient
+from grpo_client.options.flags import Flag
+from grpo_client.rewards.client import Manifest, RewardClient
 from grpo_client.rollout import Sampler
 from grpo_client.terminal import printable
 from grpo_client.types import Prompt
@@ -81,14 +81,14 @@ def main(arguments: Sequence[str]) -> int:
 def run(config: EvalConfig, rewards: RewardClient, manifest: Manifest, console: Console) -> tuple[Evaluation, Path]:
     """Sample, score and write. Returns the file of completions."""
     every_row = {"eval_every": 1, "eval_prompts": config.limit or sys.maxsize}
-    rows = data.evaluation_rows(config.model_copy(update=every_row))
+    rows = evaluation_examples(config.model_copy(update=every_row))
     if not rows:
         raise ConfigError("name what to evaluate on: --data FILE, a Hugging Face dataset, or addition")
     output = config.output or Path(time.strftime("eval-%Y%m%d-%H%M%S.jsonl"))
     with _new_file(output) as file:
         console.print(Text(f"loading {config.model}"), soft_wrap=True)
         backend = load_backend(config)
-        prompts = data.prompt_builder(config)(rows, backend.tokenizer)
+        prompts = prompt_builder(config)(rows, backend.tokenizer)
         with contextlib.closing(Sampler(backend, rewards, run_id="eval")) as sampler:
             return _evaluated(config, sampler, prompts, manifest, file, console), output
 

@@ -6,14 +6,14 @@ from collections.abc import Iterator, Sequence
 
 from pydantic import Field
 
-from grpo_client import data
 from grpo_client.backends import load_backend
 from grpo_client.backends.base import Backend
 from grpo_client.commands.common import config_of, parser
 from grpo_client.config import TrainConfig
+from grpo_client.data.examples import Example
+from grpo_client.data.prompts import prompt_builder, training_examples
 from grpo_client.errors import ConfigError
-from grpo_client.flags import Flag
-from grpo_client.rows import Row
+from grpo_client.options.flags import Flag
 from grpo_client.terminal import printable
 from grpo_client.types import Prompt, Sampling
 
@@ -53,16 +53,16 @@ def main(arguments: Sequence[str]) -> int:
         raise ConfigError("--prompt and --data: sample for one or the other")
     if config.prompt is None and "data" not in named and "config" not in given.others:
         raise ConfigError("say what to complete: --prompt TEXT, or rows of --data FILE")
-    rows = [Row(config.prompt, "")] if config.prompt is not None else data.training_rows(config)[: config.limit]
+    rows = [Example(config.prompt, "")] if config.prompt is not None else training_examples(config)[: config.limit]
     backend = load_backend(config)
     for text in completions(config, backend, rows):
         print(text, flush=True)
     return 0
 
 
-def completions(config: GenerateConfig, backend: Backend, rows: Sequence[Row]) -> Iterator[str]:
+def completions(config: GenerateConfig, backend: Backend, rows: Sequence[Example]) -> Iterator[str]:
     """Each prompt and its completions as text for a terminal, as groups finish."""
-    prompts = data.prompt_builder(config)(rows, backend.tokenizer)
+    prompts = prompt_builder(config)(rows, backend.tokenizer)
     sampling = Sampling(
         group_size=config.completions,
         max_tokens=config.max_completion_length,

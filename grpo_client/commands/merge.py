@@ -8,10 +8,10 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from grpo_client.backends.torch_merge import merge_adapter
+from grpo_client.backends.torch.merge import merge_adapter
 from grpo_client.errors import StorageError
-from grpo_client.flags import Parser, all_flags
-from grpo_client.settings import resolve
+from grpo_client.options.flags import Parser, all_flags
+from grpo_client.options.settings import resolve
 
 _SUMMARY = "Add a peft adapter into its model's weights, and write a Hugging Face model with its tokenizer."
 _EXAMPLES = """examples:

@@ -11,9 +11,9 @@ from reward_proto import v1
 
 from grpo_client.config import TrainConfig, parse_reward
 from grpo_client.errors import ConfigError
-from grpo_client.flags import Parser, all_flags
-from grpo_client.rewards import RewardClient
-from grpo_client.settings import resolve
+from grpo_client.options.flags import Parser, all_flags
+from grpo_client.options.settings import resolve
+from grpo_client.rewards.client import RewardClient
 from grpo_client.terminal import columns, one_line
 
 _SUMMARY = "List the rewards and suites that a service serves, show some in full, or score texts by hand."

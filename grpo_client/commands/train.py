@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from grpo_client.config import TrainConfig
-from grpo_client.config_file import read_yaml
-from grpo_client.flags import Parser, all_flags
-from grpo_client.settings import resolve
+from grpo_client.options.flags import Parser, all_flags
+from grpo_client.options.settings import resolve
+from grpo_client.options.yaml_file import read_yaml
 from grpo_client.train import train
 
 SECTIONS = {  # the first field of each section

@@ -8,10 +8,10 @@ from rich.console import Console
 
 from grpo_client.commands.common import config_of, parser
 from grpo_client.config import TrainConfig
+from grpo_client.data.tokenizers import load_tokenizer
+from grpo_client.data.validation import render, validate
 from grpo_client.errors import ConfigError
-from grpo_client.flags import some_flags
-from grpo_client.tokenizers import load_tokenizer
-from grpo_client.validation import render, validate
+from grpo_client.options.flags import some_flags
 
 _SUMMARY = "Look at every row of a data set as a run would: what cannot be used, repeats, lengths, the first prompt."
 _EXAMPLES = """examples:

@@ -16,8 +16,8 @@ from typing import Any
 
 import mlx.core as mx
 
-from grpo_client.backends.mlx_models import load_model, prepare_device
-from grpo_client.backends.mlx_sampling import sample_groups
+from grpo_client.backends.mlx.models import load_model, prepare_device
+from grpo_client.backends.mlx.sampling import sample_groups
 from grpo_client.types import Prompt, Sampling
 from tests.client.tiny import tiny_config, tiny_model, tiny_tokenizer
 

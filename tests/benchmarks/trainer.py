@@ -229,7 +229,7 @@ def floors(case: Case, *, rollout: float, update: float, model: str) -> None:
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
 
-    from grpo_client.backends.torch_matmul import times_transposed
+    from grpo_client.backends.torch.matmul import times_transposed
 
     torch.set_num_threads(2)
     config = AutoConfig.from_pretrained(model)
@@ -287,7 +287,7 @@ def main() -> None:
 
 def saved_model(folder: Path) -> str:
     """SmolLM2 from its package, de-quantised, where both trainers can load it."""
-    from grpo_client.backends.torch_models import load_model
+    from grpo_client.backends.torch.models import load_model
 
     loaded = load_model("smollm2", device="cpu")
     loaded.model.save_pretrained(folder)

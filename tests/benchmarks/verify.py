@@ -23,7 +23,7 @@ from math_verify import parse, verify
 
 from tests.benchmarks.service import call, serving_nothing
 from tests.conftest import SHARED, Server
-from tests.service.test_hang_cases import expanded
+from tests.service.pool.test_hang_cases import expanded
 
 ROUNDS = 5
 GROUPS_A_CALL = 64

@@ -22,7 +22,7 @@ def _train(settings: Mapping[str, Any]) -> None:
 def context() -> ForkServerContext:
     """Where processes are forked from."""
     made = multiprocessing.get_context("forkserver")
-    made.set_forkserver_preload(["grpo_client.train", "grpo_client.backends.torch_backend", "tests.client.children"])
+    made.set_forkserver_preload(["grpo_client.train", "grpo_client.backends.torch.backend", "tests.client.children"])
     return made
 
 

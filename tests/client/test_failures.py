@@ -17,11 +17,11 @@ import torch
 from rich.console import Console
 
 from grpo_client.errors import NotFiniteError, RewardServiceError
-from grpo_client.losses import make_loss
+from grpo_client.learning.losses import make_loss
 from grpo_client.train import train
 from tests.client.failing import Answer, edited, first, proxy
 from tests.client.runs import Configure, read
-from tests.client.test_resume import numbers, weights
+from tests.client.storage.test_resume import numbers, weights
 from tests.conftest import ROOT, Server, missing
 
 # ---- the reward service ------------------------------------------------------------------------------------

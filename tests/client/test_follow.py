@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from grpo_client.config import TrainConfig
-from grpo_client.data import batches
+from grpo_client.data.order import prompt_order
 from grpo_client.train import train
 from grpo_client.types import Prompt
 from tests.client.tiny import save_tiny
@@ -40,7 +40,7 @@ def test_a_moved_alias_is_taken_up_at_a_step_boundary_on_request_only(
     assert httpx.put(url, json=move, headers=HEADERS | {"If-None-Match": "*"}).status_code == 201
 
     def moving(prompts: Any, *, size: int, seed: int) -> Iterator[list[Prompt]]:
-        for step, batch in enumerate(batches(prompts, size=size, seed=seed), start=1):
+        for step, batch in enumerate(prompt_order(prompts, size=size, seed=seed), start=1):
             if step == 3:
                 moved = httpx.put(url, json=move | {"target": "mine@2"}, headers=HEADERS | {"If-Match": "*"})
                 assert moved.status_code == 200
@@ -51,7 +51,8 @@ def test_a_moved_alias_is_taken_up_at_a_step_boundary_on_request_only(
         prompts_per_step=1, group_size=2, max_completion_length=4, eval_every=0, output_dir=tmp_path / "run",
     )  # fmt: skip
     rows = [
-        json.loads(line) for line in (train(config, batches=moving) / "metrics.jsonl").read_text().split("\n")[1:-1]
+        json.loads(line)
+        for line in (train(config, prompt_order=moving) / "metrics.jsonl").read_text().split("\n")[1:-1]
     ]
     assert [row["reward/suite"] for row in rows] == suites
     for row in rows:

@@ -9,7 +9,7 @@ import pytest
 from grpo_client.backends.base import UpdateStats
 from grpo_client.errors import NotFiniteError, RewardServiceError
 from grpo_client.guards import Guards
-from grpo_client.nulls import ON_NULL, null_places, provoked
+from grpo_client.rewards.nulls import ON_NULL, null_places, provoked
 from grpo_client.types import Group, Prompt, Rollout, Scores
 
 APPLIED, SKIPPED = (UpdateStats(0.0, 1.0, applied, {}) for applied in (True, False))

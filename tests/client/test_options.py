@@ -12,17 +12,18 @@ import torch
 from pydantic import ValidationError
 from transformers import AutoModelForCausalLM
 
-from grpo_client.array_ops import Array, ArrayOps
-from grpo_client.backends import load_backend, torch_sampling
-from grpo_client.backends.torch_backend import TorchBackend
-from grpo_client.batch import Batch, Row
+from grpo_client.backends import load_backend
+from grpo_client.backends.torch import sampling as torch_sampling
+from grpo_client.backends.torch.backend import TorchBackend
 from grpo_client.config import parse_reward
-from grpo_client.data import batches
+from grpo_client.data.order import prompt_order
 from grpo_client.errors import ConfigError
-from grpo_client.loss_inputs import Denominators, LossInputs
-from grpo_client.losses import LossConfig, LossOutputs, make_loss
+from grpo_client.learning.array_ops import Array, ArrayOps
+from grpo_client.learning.batch import Batch, CompletionRow
+from grpo_client.learning.loss_inputs import Denominators, LossInputs
+from grpo_client.learning.losses import LossConfig, LossOutputs, make_loss
+from grpo_client.learning.schedule import make_schedule
 from grpo_client.penalty import kl_penalties
-from grpo_client.schedule import make_schedule
 from grpo_client.train import train
 from grpo_client.types import Group, Prompt, Rollout, Scores
 from tests.client.failing import edited, proxy
@@ -169,11 +170,11 @@ def test_loss_and_batches_are_callables(configure: Configure) -> None:
     calls: list[int] = []
 
     def first_only(prompts: Sequence[Prompt], *, size: int, seed: int) -> Iterator[list[Prompt]]:
-        for _ in batches(prompts, size=size, seed=seed):
+        for _ in prompt_order(prompts, size=size, seed=seed):
             calls.append(seed)
             yield list(prompts[:size])
 
-    folder = train(configure(steps=2, eval_every=0), batches=first_only, loss=make_loss(LossConfig(kl_coef=0.1)))
+    folder = train(configure(steps=2, eval_every=0), prompt_order=first_only, loss=make_loss(LossConfig(kl_coef=0.1)))
     assert {one["prompt_index"] for one in read(folder / "rollouts.jsonl")} == {0, 1, 2}
     assert calls == [0, 0]
 
@@ -227,7 +228,7 @@ def test_the_kl_penalty_is_k1_summed_over_each_completion(configure: Configure, 
     group = Group(Prompt(0, [], (1, 2, 3), "7"), rollouts, ["", "", ""], Scores([1.0, 1.0, None], {}, {}))
     ((first, empty, unscored),) = kl_penalties(backend, [group])
     counts = Denominators.from_lengths([3], max_completion_length=3)
-    row = Row(0, 0, [5, 6, 7], [0.0] * 3, None, advantage=0.0)
+    row = CompletionRow(0, 0, [5, 6, 7], [0.0] * 3, None, advantage=0.0)
     (answered,) = backend.with_logprobs(Batch([(1, 2, 3)], [row], counts), old=False, ref=True).rows
     assert answered.ref_logprobs is not None
     assert first == pytest.approx(-4.5 - sum(answered.ref_logprobs), rel=1e-5)

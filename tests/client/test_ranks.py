@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grpo_client.batch import Batch, Row
-from grpo_client.loss_inputs import Denominators
+from grpo_client.learning.batch import Batch, CompletionRow
+from grpo_client.learning.loss_inputs import Denominators
 from grpo_client.ranks import Alone, all_groups, anyone, own_places, own_rows
 from grpo_client.types import Group, Prompt, Rollout, Scores
 
@@ -61,7 +61,7 @@ def test_every_rank_knows_every_group_exactly_and_in_order(size: int, prompts: i
 
 @given(st.integers(1, 5), st.integers(0, 12))
 def test_prompts_and_rows_are_shared_out_without_overlap(size: int, count: int) -> None:
-    rows = [Row(place, 0, [1], [0.0], None, 1.0) for place in range(count)]
+    rows = [CompletionRow(place, 0, [1], [0.0], None, 1.0) for place in range(count)]
     batch = Batch([(1,)] * count, rows, Denominators.from_lengths([1] * count, max_completion_length=1))
     shares = ranks_of(size)
     assert sorted(place for one in shares for place in own_places(one, count)) == list(range(count))

@@ -54,7 +54,12 @@ def test_the_bare_install_is_the_contract_and_the_http_client(wheel: Path, tmp_p
     python = install(wheel, "", tmp_path)
     assert not installed(python, tmp_path) & {"fastapi", "sympy", "math-verify", "torch", "numpy", "uvicorn"}
     code = IMPORT_ALL.format(
-        packages=["reward_proto.v1", "grpo_client.rewards", "grpo_client.losses", "grpo_client.adapters.trl"]
+        packages=[
+            "reward_proto.v1",
+            "grpo_client.rewards.client",
+            "grpo_client.learning.losses",
+            "grpo_client.adapters.trl",
+        ]
     )
     assert not set(run(python, code, tmp_path).split()) & {"fastapi", "sympy", "torch", "numpy"}
     help_text = run(python, "import subprocess, sys; print(subprocess.run([sys.prefix + '/bin/grpo-client', 'train'], "

@@ -10,7 +10,7 @@ import pytest
 from reward_service.worker.catalogue import Reward
 from reward_service.worker.evaluate import evaluate
 from reward_service.worker.types import BAD_GOLD, ERROR, Item
-from tests.service.rewards.golden import item_of, lines_of
+from tests.service.worker.rewards.golden import item_of, lines_of
 
 
 def vectors(reward_id: str) -> Iterator[tuple[Item, Mapping[str, Any]]]:

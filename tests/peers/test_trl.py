@@ -13,7 +13,7 @@ from reward_service.worker.catalogue import Reward
 from reward_service.worker.rewards import trl as ours
 from reward_service.worker.types import Item
 from tests.peers.cases import expected_equal, vectors
-from tests.service.rewards.samples import generated, item
+from tests.service.worker.rewards.samples import generated, item
 
 rewards = pytest.importorskip("trl.rewards", reason="needs `pip install --no-deps trl==1.16.0`")
 pytestmark = pytest.mark.peer

@@ -20,11 +20,11 @@ import pytest
 import torch
 from transformers import PreTrainedModel
 
-from grpo_client.backends.torch_backend import TORCH_OPS
-from grpo_client.backends.torch_forward import padded_completions, shared_logprobs
-from grpo_client.batch import Batch, Row
-from grpo_client.loss_inputs import Denominators, LossInputs
-from grpo_client.losses import LossConfig, make_loss
+from grpo_client.backends.torch.backend import TORCH_OPS
+from grpo_client.backends.torch.forward import padded_completions, shared_logprobs
+from grpo_client.learning.batch import Batch, CompletionRow
+from grpo_client.learning.loss_inputs import Denominators, LossInputs
+from grpo_client.learning.losses import LossConfig, make_loss
 from tests.client.tiny import tiny_model, tiny_tokenizer
 
 pytestmark = pytest.mark.peer
@@ -68,13 +68,13 @@ CASES: dict[str, Same] = {
 }
 
 
-def rows(model: PreTrainedModel) -> list[Row]:
+def rows(model: PreTrainedModel) -> list[CompletionRow]:
     """Completions of unequal lengths, whose old, reference and sampling logprobs lie off the policy's on both sides."""
     generator = torch.Generator().manual_seed(0)
     made = []
     for g, n in enumerate([LONGEST, 4, 1, 6, 2, 7]):
         ids = torch.randint(0, 260, (n,), generator=generator).tolist()
-        made.append(Row(g % len(PROMPTS), g, ids, [0.0] * n, None, advantage=_ADVANTAGES[g]))
+        made.append(CompletionRow(g % len(PROMPTS), g, ids, [0.0] * n, None, advantage=_ADVANTAGES[g]))
     logprobs, _ = shared_logprobs(model, batch_of(made), temperature=TEMPERATURE)
 
     def near(row: int, spread: float) -> list[float]:
@@ -87,7 +87,7 @@ def rows(model: PreTrainedModel) -> list[Row]:
     ]
 
 
-def batch_of(made: list[Row]) -> Batch:
+def batch_of(made: list[CompletionRow]) -> Batch:
     lengths = [len(row.token_ids) for row in made]
     return Batch(PROMPTS, made, Denominators.from_lengths(lengths, max_completion_length=LONGEST))
 
@@ -100,7 +100,7 @@ def padded(lists: list[list[float] | None]) -> torch.Tensor:
     return array
 
 
-def ours(model: PreTrainedModel, made: list[Row], options: dict[str, Any]) -> torch.Tensor:
+def ours(model: PreTrainedModel, made: list[CompletionRow], options: dict[str, Any]) -> torch.Tensor:
     batch = batch_of(made)
     logprobs, mask = shared_logprobs(model, batch, temperature=TEMPERATURE)
     inputs = LossInputs(
@@ -115,7 +115,7 @@ def ours(model: PreTrainedModel, made: list[Row], options: dict[str, Any]) -> to
     return loss
 
 
-def theirs(model: PreTrainedModel, made: list[Row], case: Same, folder: Path) -> torch.Tensor:
+def theirs(model: PreTrainedModel, made: list[CompletionRow], case: Same, folder: Path) -> torch.Tensor:
     from datasets import Dataset
 
     settings = {"epsilon": 0.2, "epsilon_high": 0.28} | case.theirs

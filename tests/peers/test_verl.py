@@ -12,7 +12,7 @@ from reward_service.worker.rewards import verl as ours
 from reward_service.worker.types import Item
 from tests.peers.cases import expected_equal, vectors
 from tests.peers.upstream import rewards_file
-from tests.service.rewards.samples import generated, item
+from tests.service.worker.rewards.samples import generated, item
 
 pytestmark = pytest.mark.peer
 REASON = "needs `pip install --no-deps verl==0.9.1`"

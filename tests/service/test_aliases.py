@@ -15,7 +15,7 @@ import pytest
 from reward_proto import v1
 
 from grpo_client.errors import ConfigError
-from grpo_client.rewards import RewardClient
+from grpo_client.rewards.client import RewardClient
 from reward_service.aliases import ALIAS_ID, AliasConflictError, AliasStore, StoreError
 from tests.conftest import ROOT, Server
 from tests.proto.test_hostile_bodies import BODIES

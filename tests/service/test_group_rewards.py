@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import Server
+from tests.service.pool.test_pool import TOWER
 from tests.service.test_plugins import PLUGIN
-from tests.service.test_pool import TOWER
 
 
 @pytest.fixture

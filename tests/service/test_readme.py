@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from reward_service.cli import reward_table
+from reward_service.commands.rewards import reward_table
 from reward_service.locks import LOCKS
 from reward_service.served import OWN_REWARDS
 from reward_service.worker.modules import load
@@ -34,7 +34,7 @@ def test_the_plugin_of_the_readme_works_as_written(tmp_path: Path, start_server:
     (tmp_path / "vectors.jsonl").write_text('{"completion": "short", "value": 1.0}\n')
     options = ["--rewards-module", "my_rewards.py"]
     for command in (
-        ["reward_service.vectors", "mine.brief@1", "vectors.jsonl", *options],
+        ["reward_service.commands.vectors", "mine.brief@1", "vectors.jsonl", *options],
         ["reward_service.cli", "release", "mine.brief@1", *options],
     ):
         subprocess.run([sys.executable, "-m", *command], cwd=tmp_path, check=True, capture_output=True)
@@ -59,7 +59,7 @@ def test_the_plugin_of_the_readme_works_as_written(tmp_path: Path, start_server:
 
 def test_vectors_that_differ_are_named(tmp_path: Path) -> None:
     (tmp_path / "vectors.jsonl").write_text('{"id": "odd", "completion": "7", "value": 0.25}\n')
-    command = [sys.executable, "-m", "reward_service.vectors", "r1.int@1", "vectors.jsonl"]
+    command = [sys.executable, "-m", "reward_service.commands.vectors", "r1.int@1", "vectors.jsonl"]
     result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert result.returncode == 1
     assert "odd: wanted 0.25" in result.stdout

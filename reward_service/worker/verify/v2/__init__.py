@@ -8,8 +8,8 @@ No text is ever evaluated as code, and what cannot be read to its end is never e
 from __future__ import annotations
 
 from reward_service.worker.catalogue import Lock
-from reward_service.worker.verify.v2.extraction import extract
-from reward_service.worker.verify.v2.gold import Gold, equal, read_gold
+from reward_service.worker.verify.v2.decide.verdict import Gold, equal, read_gold
+from reward_service.worker.verify.v2.find.extraction import extract
 
 # All of its arithmetic that is not Python's own.
 MPMATH_1_3 = Lock("mpmath-1.3.0", {"mpmath": "1.3.0"})

@@ -1,0 +1,1 @@
+"""From files and data sets to prompts, and the order in which a run takes them."""

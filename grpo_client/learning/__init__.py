@@ -1,0 +1,1 @@
+"""The arithmetic of GRPO: advantages, batches, losses, schedules. No tensor library is imported here."""

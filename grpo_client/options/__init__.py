@@ -1,0 +1,1 @@
+"""From flags and YAML files to a typed config: names, values and faults. Knows no field of any config."""

@@ -1,0 +1,1 @@
+"""What a run tells: metrics, terminal, plots, model card, trackers, Prometheus."""

@@ -1,0 +1,1 @@
+"""Expressions and what can be computed of them: exactly, modulo primes, in arbitrary precision."""

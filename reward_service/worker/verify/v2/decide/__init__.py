@@ -1,0 +1,1 @@
+"""Whether two meanings are equal."""

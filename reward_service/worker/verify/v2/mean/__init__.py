@@ -1,0 +1,1 @@
+"""What an expression stands for: a value, a set, a region, an equation, …"""

@@ -1,0 +1,238 @@
+"""Rows from records, prompts from rows, the prompts of each step from these."""
+
+from __future__ import annotations
+
+import json
+import re
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from grpo_client.config import TrainConfig
+from grpo_client.data.examples import Columns, Example, to_example
+from grpo_client.data.prompts import (
+    build_prompts,
+    evaluation_examples,
+    left_out,
+    read_few_shot,
+    training_examples,
+)
+from grpo_client.errors import ConfigError
+from tests.client.tiny import tiny_tokenizer
+
+ASKED = {"role": "user", "content": "q"}
+
+
+def configured(**changes: object) -> TrainConfig:
+    return TrainConfig.model_validate({"suite": "r1@1"} | changes)
+
+
+# ---- rows --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("record", "gold"),
+    [
+        ({"question": "q", "answer": "7"}, "7"),
+        ({"prompt": "q", "gold": 7}, "7"),
+        ({"problem": "q", "solution": "3 + 4 = 7\n#### 7"}, "7"),
+        ({"question": "q", "answer": "1,000 #### 1,234 "}, "1,234"),
+        ({"question": "q", "gold": ["1/2", "0.5", 3]}, ["1/2", "0.5", "3"]),
+        ({"question": "q", "gold": 0}, "0"),
+        ({"question": "q", "gold": " ", "answer": "7"}, "7"),
+        ({"question": "q", "gold": Decimal("1.10")}, "1.10"),
+        ({"question": "q", "gold": Decimal("1E+2")}, "100"),
+    ],
+)
+def test_golds_are_found_by_the_usual_names(record: dict[str, object], gold: object) -> None:
+    assert to_example(record, where="here").gold == gold
+
+
+@pytest.mark.parametrize(
+    ("record", "message"),
+    [
+        (
+            {"question": "q"},
+            "row 2: no gold (gold or answer or solution or target or ground_truth); keys found: question",
+        ),
+        ({"question": "q", "answer": ""}, "no gold"),
+        ({"question": "q", "answer": None}, "no gold"),
+        ({"answer": "7"}, "no question"),
+        ({"question": " \n", "answer": "7"}, "no question"),
+        ({"question": 3, "answer": "7"}, "question holds int, not text or a list of chat messages"),
+        ({"messages": "q", "answer": "7"}, "messages holds str, not a list of chat messages"),
+        ({"question": "q", "answer": 1.5}, "the gold is a float, which has lost how it was written"),
+        ({"question": "q", "answer": True}, "write it as a string"),
+        ({"question": "q", "answer": {"value": 1}}, "the gold is a dict, neither a string nor a list of strings"),
+        ({"question": "q", "answer": ["7", " "]}, "one of the golds is empty"),
+        ({"question": "q", "answer": "see ####"}, "nothing follows the ####"),
+        ({"question": "q\ud83d", "answer": "7"}, "hold half of a character"),
+        ({"question": "q", "answer": "\ud83d"}, "hold half of a character"),
+        ({"messages": [ASKED, {"role": "user"}], "answer": "7"}, "message 2 content: Field required"),
+        ({"messages": [ASKED | {"content": [{"type": "image"}]}], "answer": "7"}, "message 1 content: "),
+        ({"messages": [ASKED | {"tool_calls": []}], "answer": "7"}, "message 1 tool_calls: Extra inputs"),
+        ({"messages": [ASKED, {"role": "assistant", "content": "7"}], "answer": "7"}, "ends with the assistant's turn"),
+        ({"messages": [ASKED, {"role": "assistant", "content": "7"}]}, "no gold"),
+        ({"messages": ["q"], "answer": "7"}, "messages holds list, not a list of chat messages"),
+        ({"\x1b[2Jx": 1}, "keys found: '\\x1b[2Jx'"),
+        ([], "a JSON object is expected"),
+    ],
+)
+def test_a_row_that_cannot_be_used_is_named(record: object, message: str, tmp_path: Path) -> None:
+    file = tmp_path / "data.jsonl"
+    file.write_text(json.dumps({"question": "q", "answer": "7"}) + "\n" + json.dumps(record) + "\n")
+    with pytest.raises(ConfigError, match=re.escape(message)) as error:
+        training_examples(configured(data=str(file)))
+    assert f"{file}, row 2" in str(error.value)
+
+
+def test_the_first_of_several_bad_rows_is_told_with_their_number(tmp_path: Path) -> None:
+    file = tmp_path / "data.jsonl"
+    file.write_text('{"question": "q", "answer": "7"}\nnot JSON\n{"question": "q"}\n{}\n')
+    with pytest.raises(ConfigError, match=r"row 2: not JSON .*\n\(and 2 more rows cannot be used"):
+        training_examples(configured(data=str(file)))
+
+
+def test_named_columns_are_read_and_no_other() -> None:
+    record = {"question": "usual", "answer": "usual", "q": "named", "g": "7", "level": 3, "tags": ["a", None]}
+    columns = Columns("q", "g", ("level", "tags"))
+    row = to_example(record, where="here", columns=columns)
+    assert (row.question, row.gold, row.metadata) == ("named", "7", {"level": 3, "tags": ["a", None]})
+    assert (row.question_column, row.gold_column) == ("q", "g")
+    for missing, message in [
+        ({"q": "named"} | {"answer": "7"}, "no gold (--gold-column g); keys found: q, answer"),
+        ({"question": "q", "g": "7"}, "no question (--question-column q)"),
+        ({"q": "named", "g": None}, "no gold: g (--gold-column) is empty"),
+        ({"q": "named", "g": "7", "level": 3}, "no column tags (--metadata-column); keys found: q, g, level"),
+    ]:
+        with pytest.raises(ConfigError, match=re.escape(f"here: {message}")):
+            to_example(missing, where="here", columns=columns)
+
+
+@pytest.mark.parametrize("value", [float("nan"), object(), "\ud83d", 2**64, {"deep": [float("inf")]}])
+def test_metadata_that_cannot_be_sent_is_refused_before_training(value: object) -> None:
+    with pytest.raises(ConfigError, match=r"here: (extra cannot be sent|.* hold half of a character)"):
+        to_example({"question": "q", "answer": "7", "extra": value}, where="here", columns=Columns(metadata=("extra",)))
+
+
+def test_messages_of_a_table_lose_the_keys_that_are_null() -> None:
+    messages = [{"role": "system", "content": "s", "tool_calls": None}, ASKED | {"name": None}]
+    row = to_example({"messages": messages, "answer": "7"}, where="here")
+    assert row.question == [{"role": "system", "content": "s"}, ASKED]
+
+
+def test_csv_golds_are_text_as_they_stand_and_messages_are_json(tmp_path: Path) -> None:
+    file = tmp_path / "data.csv"
+    file.write_text('messages,answer\n"[{""role"": ""user"", ""content"": ""q""}]",1.10\n')
+    (row,) = training_examples(configured(data=str(file)))
+    assert (row.question, row.gold) == ([ASKED], "1.10")
+
+
+def test_a_line_separator_within_a_string_does_not_end_the_row(tmp_path: Path) -> None:
+    file = tmp_path / "data.jsonl"
+    row = {"question": "a\u2028b\x85c\x0cd", "answer": "7"}
+    file.write_text(json.dumps(row, ensure_ascii=False) + "\n")
+    (read,) = training_examples(configured(data=str(file)))
+    assert read.question == row["question"]
+
+
+def test_gsm8k_is_read_and_held_out_from_one_folder(shared: Path) -> None:
+    config = configured(data=str(shared / "data/gsm8k"), eval_prompts=1_319)
+    rows = training_examples(config)
+    assert len(rows) == 7473
+    assert rows[0].gold == "72"
+    assert len(evaluation_examples(config)) == 1_319
+
+
+@pytest.mark.parametrize(
+    ("files", "changes", "expected"),
+    [
+        (["train", "valid", "test"], {}, ["valid"]),
+        (["train", "test"], {}, ["test"]),
+        (["train"], {}, []),
+        (["train", "test"], {"eval_every": 0}, []),
+        (["train", "valid", "test"], {"eval_data": "test.jsonl"}, ["test"]),
+    ],
+)
+def test_the_held_out_file_of_a_folder_is_evaluated_on(
+    files: list[str], changes: dict[str, object], expected: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in files:
+        (tmp_path / f"{name}.jsonl").write_text(json.dumps({"question": name, "answer": "7"}))
+    config = configured(data=str(tmp_path), **changes)
+    assert [row.question for row in training_examples(config)] == ["train"]
+    assert [row.question for row in evaluation_examples(config)] == expected
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"gold_column": "g"}, "--data addition has no columns"),
+        ({"epochs": 2, "steps": 7}, "--epochs 2 and --steps 7"),
+    ],
+)
+def test_options_that_contradict_each_other_are_refused(changes: dict[str, object], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        training_examples(configured(**changes))
+
+
+def test_held_out_pairs_are_never_trained_on() -> None:
+    def numbers(row: Example) -> list[int]:
+        return [int(one) for one in re.findall(r"\d+", str(row.question))]
+
+    def pairs(rows: Any) -> set[tuple[int, ...]]:
+        assert all(str(sum(numbers(row))) == row.gold for row in rows)
+        return {tuple(sorted(numbers(row))) for row in rows}
+
+    config, other = configured(seed=1, eval_prompts=9_999), configured(seed=2, eval_prompts=9_999)
+    assert not pairs(training_examples(config)) & pairs(evaluation_examples(config))
+    assert len(evaluation_examples(config)) >= 64
+    assert evaluation_examples(config) == evaluation_examples(config)
+    assert evaluation_examples(config) != evaluation_examples(other)
+
+
+# ---- prompts -----------------------------------------------------------------------------------------------
+
+
+def test_prompts_go_through_the_template_once_and_long_ones_are_left_out() -> None:
+    tokenizer = tiny_tokenizer()
+    rows = [
+        to_example({"question": "2+2?", "answer": "4", "level": 1}, where="", columns=Columns(metadata=("level",))),
+        to_example({"question": "x" * 99, "answer": "4"}, where="", number=5),
+    ]
+    few_shot = [{"role": "user", "content": "1+1?"}, {"role": "assistant", "content": "2"}]
+    prompts = build_prompts(rows, tokenizer, system="Add.", few_shot=few_shot, limit=80)
+    assert [(one.index, one.metadata) for one in prompts] == [(0, {"level": 1})]
+    text = tokenizer.decode(prompts[0].token_ids)
+    assert text == "<|system|>Add.<|end|><|user|>1+1?<|end|><|assistant|>2<|end|><|user|>2+2?<|end|><|assistant|>"
+    assert left_out(rows, prompts, limit=80) == "1 over --max-prompt-length 80 left out: row 5"
+    assert left_out(rows[:1], prompts, limit=80) == ""
+    with pytest.raises(ConfigError, match="the shortest has"):
+        build_prompts(rows, tokenizer, system=None, few_shot=[], limit=3)
+
+
+def test_messages_that_the_template_refuses_are_named() -> None:
+    tokenizer = tiny_tokenizer()
+    tokenizer.chat_template = (
+        "{% if messages[0]['role'] == 'system' %}{{ raise_exception('System role not supported') }}{% endif %}"
+    )
+    row = to_example({"question": "2+2?", "answer": "4"}, where="", number=3)
+    with pytest.raises(
+        ConfigError, match=r"row 3: .* refuses the messages \(system, user\): System role not supported"
+    ):
+        build_prompts([row], tokenizer, system="Add.", few_shot=[], limit=80)
+
+
+@pytest.mark.parametrize("line", ['{"question": "q"}', '{"question": "q", "completion": 7}', "not JSON", "[]"])
+def test_few_shot_rows_have_a_question_and_a_completion(line: str, tmp_path: Path) -> None:
+    file = tmp_path / "shots.jsonl"
+    good = '{"question": "q", "completion": "c"}\n\n'
+    file.write_text(good)
+    assert read_few_shot(file) == [ASKED, {"role": "assistant", "content": "c"}]
+    assert read_few_shot(None) == []
+    file.write_text(good + line)
+    with pytest.raises(ConfigError, match=r"--few-shot .*, row 3: "):
+        read_few_shot(file)
