@@ -175,9 +175,9 @@ async def info(service: State) -> v1.ServiceInfo:
     settings = service.settings
     limits = v1.Limits(
         body_bytes=settings.max_body_bytes,
-        items=settings.max_items,
+        completions=settings.max_completions,
         text_chars=settings.max_text_chars,
-        queued_items=settings.max_queued_items,
+        queued_units=settings.max_queued_units,
         json_depth=JSON_DEPTH,
         deadline_ms=settings.max_deadline_ms,
     )

@@ -24,8 +24,8 @@ class LockError(Exception):
 
 
 @dataclass(frozen=True)
-class Lock:
-    """A lock other than the default one, and the rewards that are served from it."""
+class LockedEnvironment:
+    """The environment of a lock (other than the default one), and the rewards that are served from it."""
 
     name: str
     module: str
@@ -37,10 +37,12 @@ class Lock:
         return _HERE / "locks" / f"{self.name}.txt"
 
 
-LOCKS = (Lock("math-verify-0.8.0", "reward_service.worker.locked.math_verify_0_8", ("math_verify.equal@1",)),)
+LOCKS = (
+    LockedEnvironment("math-verify-0.8.0", "reward_service.worker.locked.math_verify_0_8", ("math_verify.equal@1",)),
+)
 
 
-def folder(lock: Lock, root: Path) -> Path:
+def folder(lock: LockedEnvironment, root: Path) -> Path:
     """Where a lock is built: another folder for other requirements, another worker or another interpreter."""
     content = hashlib.sha256(lock.requirements.read_bytes())
     content.update(sysconfig.get_python_version().encode())
@@ -49,18 +51,18 @@ def folder(lock: Lock, root: Path) -> Path:
     return root / f"{lock.name}-{content.hexdigest()[:16]}"
 
 
-def python_of(lock: Lock, root: Path) -> str | None:
+def python_of(lock: LockedEnvironment, root: Path) -> str | None:
     """The interpreter of a lock; None when it is not built."""
     built = folder(lock, root)
     return str(built / "bin" / "python") if (built / _BUILT).exists() else None
 
 
-def how_to_build(lock: Lock) -> str:
+def how_to_build(lock: LockedEnvironment) -> str:
     """The command."""
     return f"reward-service locks build {lock.name}"
 
 
-def build(lock: Lock, root: Path, *, wheels: Path | None) -> Path:
+def build(lock: LockedEnvironment, root: Path, *, wheels: Path | None) -> Path:
     """Build a lock, from the package index or (offline) from a folder of wheels. Raises LockError."""
     target = folder(lock, root)
     if (target / _BUILT).exists():

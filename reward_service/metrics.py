@@ -26,8 +26,11 @@ class Metrics:
             buckets=_LATENCY_BUCKETS,
             registry=self.registry,
         )
-        self.items = Counter(
-            "hallmark_items", "Completions scored, by reward and status", ["reward", "status"], registry=self.registry
+        self.scores = Counter(
+            "hallmark_scores",
+            "Scores and nulls given, by reward and status",
+            ["reward", "status"],
+            registry=self.registry,
         )
         self.values = Histogram(
             "hallmark_reward_value",
@@ -41,7 +44,7 @@ class Metrics:
         self.paid = Counter(
             "hallmark_reward_paid", "Sum of |value|, by reward and sign", ["reward", "sign"], registry=self.registry
         )
-        self.queued = Gauge("hallmark_queued_items", "Reward × completion pairs waiting", registry=self.registry)
+        self.queued = Gauge("hallmark_queued_units", "Units waiting (reward × completion)", registry=self.registry)
         self.workers = Gauge("hallmark_workers", "Live worker processes", registry=self.registry)
         self.kills = Counter(
             "hallmark_worker_kills", "Workers killed by the service", ["reason"], registry=self.registry

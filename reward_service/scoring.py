@@ -16,9 +16,10 @@ from typing import Any, cast
 from reward_proto import v1
 
 from reward_service.errors import ProblemError
-from reward_service.pool.jobs import WHOLE_GROUP, Chunk, Job, Portion, Result, UnitResult
+from reward_service.pool.jobs import Chunk, Job, Portion
 from reward_service.pool.pool import Pool
 from reward_service.resolving import Resolved
+from reward_service.worker.messages import GROUP, WHOLE_GROUP, Completion, PortionContent, Result, UnitResult
 
 MAX_PORTION_COMPLETIONS = 16
 MAX_PORTION_CHARS = 1_000_000
@@ -78,7 +79,7 @@ async def score_groups(
 
 def _spread(result: UnitResult, size: int) -> list[Result]:
     """A group's results; a null of the whole group is one of each completion."""
-    if result[1] == "group":
+    if result[1] == GROUP:
         return [(value, status, detail) for value, status, detail in cast(list[Result], result[0])]
     return [cast(Result, result)] * size
 
@@ -148,9 +149,10 @@ def plan_whole_groups(
         if any(len(one.text) > max_text_chars for one in group.completions):
             too_large += places
         elif places:
-            outcomes = {id: [[value, status] for value, status, _ in column[g]] for id, column in used.items()}
+            outcomes = {id: [(value, status) for value, status, _ in column[g]] for id, column in used.items()}
             for fleet, members in _by_fleet(rewards):
-                content = _content(group, group.completions, [reward for _, reward in members]) | {"used": outcomes}
+                content = _content(group, group.completions, [reward for _, reward in members])
+                content["used"] = outcomes
                 units = [(places[r], WHOLE_GROUP, own) for own, (r, _) in enumerate(members)]
                 chunks.append(Chunk(fleet, [Portion(content, units)]))
     return chunks, too_large
@@ -164,16 +166,16 @@ def _by_fleet(rewards: Sequence[Resolved]) -> list[tuple[str, list[tuple[int, Re
     return list(fleets.items())
 
 
-def _content(group: v1.Group, completions: Sequence[v1.Completion], rewards: Sequence[Resolved]) -> dict[str, Any]:
+def _content(group: v1.Group, completions: Sequence[v1.Completion], rewards: Sequence[Resolved]) -> PortionContent:
     """What a worker is told of (part of) a group: only as much as its rewards need."""
     needs = {need for reward in rewards for need in reward.info.needs}
     return {
-        "rewards": [[reward.info.id, reward.params] for reward in rewards],
+        "rewards": [(reward.info.id, reward.params) for reward in rewards],
         "golds": group.gold,
         "prompt": [one.model_dump(exclude_none=True) for one in group.prompt or []] if "prompt" in needs else [],
         "metadata": (group.metadata or {}) if "metadata" in needs else {},
         "completions": [
-            [one.text, one.token_count, one.token_ids if "token_ids" in needs else None, one.finish_reason]
+            Completion(one.text, one.token_count, one.token_ids if "token_ids" in needs else None, one.finish_reason)
             for one in completions
         ],
     }

@@ -13,23 +13,21 @@ import logging
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from reward_proto import v1
 
-from reward_service.locks import LOCKS, Lock, how_to_build, python_of
-from reward_service.pool.fleet import Rewards
+from reward_service.locks import LOCKS, LockedEnvironment, how_to_build, python_of
+from reward_service.pool.fleet import WorkerSpec
 from reward_service.pool.pool import Pool
 from reward_service.settings import Settings
 from reward_service.suites import SuiteError
+from reward_service.worker.messages import Description, Hello
 
 log = logging.getLogger("reward_service")
 
 OWN_REWARDS = "reward_service.worker.rewards"
 ENTRY_POINTS = "hallmark.rewards"
 _HELLO_SECONDS = 60.0
-
-Descriptions = Sequence[Mapping[str, Any]]
 
 
 class Served:
@@ -52,7 +50,7 @@ class Served:
         self._on_change = on_change
         self._generation = 0
         self._default = ""  # the default fleet that requests go to; none before its hello
-        self._described: dict[str, Descriptions] = {}  # by fleet
+        self._described: dict[str, Sequence[Description]] = {}  # by fleet
         self._hello = asyncio.Condition()
         self._draining: set[asyncio.Task[None]] = set()
 
@@ -81,20 +79,20 @@ class Served:
     def _open_default(self) -> None:
         self._generation += 1
         modules = (OWN_REWARDS, *plugin_modules(self._settings))
-        self._pool.open(f"default#{self._generation}", Rewards(sys.executable, modules), self._on_default_hello)
+        self._pool.open(f"default#{self._generation}", WorkerSpec(sys.executable, modules), self._on_default_hello)
 
-    def _open_lock(self, lock: Lock) -> bool:
+    def _open_lock(self, lock: LockedEnvironment) -> bool:
         python = python_of(lock, self._settings.locks_dir)
         if python is None:
             return False
         if not self._pool.is_open(lock.name):
-            self._pool.open(lock.name, Rewards(python, (lock.module,)), self._on_lock_hello)
+            self._pool.open(lock.name, WorkerSpec(python, (lock.module,)), self._on_lock_hello)
         return True
 
-    def _on_lock_hello(self, fleet: str, hello: Mapping[str, Any]) -> None:
+    def _on_lock_hello(self, fleet: str, hello: Hello) -> None:
         self._take(fleet, hello["rewards"])
 
-    def _on_default_hello(self, fleet: str, hello: Mapping[str, Any]) -> None:
+    def _on_default_hello(self, fleet: str, hello: Hello) -> None:
         for module, error in hello["failed"].items():
             log.error("plugin %s is left out: %s", module, ascii(error))
         refusal = self._refusal(fleet, hello)
@@ -109,7 +107,7 @@ class Served:
             self._drain(old)
             log.info("reload: %s serves, %s drains", fleet, old)
 
-    def _refusal(self, fleet: str, hello: Mapping[str, Any]) -> str | None:
+    def _refusal(self, fleet: str, hello: Hello) -> str | None:
         """Why a default fleet must not serve. A first one may lack plugins; a reload must not lose or move anything."""
         reasons = []
         try:
@@ -129,7 +127,7 @@ class Served:
         self._draining.add(task)
         task.add_done_callback(self._draining.discard)
 
-    def _take(self, fleet: str, described: Descriptions) -> None:
+    def _take(self, fleet: str, described: Sequence[Description]) -> None:
         """Serve what a fleet has named, beside what the other fleets have."""
         self._described[fleet] = described
         current = {name: one for name, one in self._described.items() if name == self._default or "#" not in name}
@@ -153,7 +151,7 @@ class Served:
         async with self._hello:
             self._hello.notify_all()
 
-    def _why_not(self, one: Mapping[str, Any]) -> str | None:
+    def _why_not(self, one: Description) -> str | None:
         if one["broken_lock"]:
             return (
                 f"{one['id']} promises its numbers on other packages than are installed "
@@ -173,11 +171,11 @@ def plugin_modules(settings: Settings) -> list[str]:
     return list(dict.fromkeys([*installed, *(str(Path(one)) if one.endswith(".py") else one for one in named)]))
 
 
-def _has_moved(one: Mapping[str, Any]) -> bool:
+def _has_moved(one: Description) -> bool:
     return one["released"] is not None and one["digest"] not in one["released"]["digests"]
 
 
-def _info(one: Mapping[str, Any]) -> v1.RewardInfo:
+def _info(one: Description) -> v1.RewardInfo:
     released = one["released"]
     history = [digest for digest in (released or {}).get("digests", []) if digest != one["digest"]]
     return v1.RewardInfo.model_validate(

@@ -19,15 +19,15 @@ class Settings(BaseSettings):
     model_config = SettingsConfigDict(env_prefix="REWARD_", env_ignore_empty=True, frozen=True)
 
     workers: int = Field(default_factory=_cores, ge=1, description="worker processes that score at a time")
-    item_cpu_seconds: float = Field(default=2.0, gt=0, description="CPU time one reward may take on one completion")
-    item_wall_seconds: float = Field(
+    unit_cpu_seconds: float = Field(default=2.0, gt=0, description="CPU time one reward may take on one completion")
+    unit_wall_seconds: float = Field(
         default=30.0, gt=0, description="the same in wall time: loose, for what sleeps; a paused machine must fit in"
     )
     worker_memory_mb: int = Field(default=512, ge=128, description="resident memory at which a worker is killed")
     max_body_bytes: int = Field(default=64 * 1024 * 1024, ge=1024, description="largest request body")
-    max_items: int = Field(default=65_536, ge=1, description="most completions in one request")
+    max_completions: int = Field(default=65_536, ge=1, description="most completions in one request")
     max_text_chars: int = Field(default=2_000_000, ge=1, description="longest completion that is scored")
-    max_queued_items: int = Field(default=1_000_000, ge=1, description="reward × completion pairs waiting; then 429")
+    max_queued_units: int = Field(default=1_000_000, ge=1, description="units (reward × completion) waiting; then 429")
     max_deadline_ms: int = Field(default=600_000, ge=1, description="longest deadline, and the one of requests without")
     allow_drafts: bool = Field(default=False, description="serve rewards that are not released; answers mark them")
     rewards_module: str = Field(

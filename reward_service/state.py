@@ -18,6 +18,7 @@ from reward_service.resolving import Resolved
 from reward_service.served import Served
 from reward_service.settings import Settings
 from reward_service.suites import BUILT_IN, Suites
+from reward_service.worker.messages import Completion, PortionContent
 
 log = logging.getLogger("reward_service")
 
@@ -55,12 +56,12 @@ class Service:
 
     def _grade_known_pair(self) -> None:
         reward_id, gold, completion = KNOWN_PAIR
-        content = {
-            "rewards": [[reward_id, {}]],
+        content: PortionContent = {
+            "rewards": [(reward_id, {})],
             "golds": [gold],
             "prompt": [],
             "metadata": {},
-            "completions": [[completion, None, None, None]],
+            "completions": [Completion(completion)],
         }
         chunk = Chunk(self.served.fleets[reward_id], [Portion(content, [(0, 0, 0)])])
         self.pool.submit(Job([chunk], 1, on_end=self._prove))
@@ -81,14 +82,16 @@ class Service:
             raise ProblemError(503, "the workers are starting; this takes a second or two", retry_after=1)
 
     def admit(self, completions: int, rewards: int) -> None:
-        """Raise ProblemError when a request cannot be taken: 503 not serving, 413 too many items, 429 queue full."""
+        """Raise ProblemError for a request that is refused: 503 not serving, 413 too many completions, 429 queue full."""
         self.require_rewards()
-        limit = self.settings.max_items
+        limit = self.settings.max_completions
         if completions > limit:
-            raise ProblemError(413, f"over {limit} completions in one request (REWARD_MAX_ITEMS); send fewer at a time")
-        if self.pool.waiting_units() + completions * max(rewards, 1) > self.settings.max_queued_items:
             raise ProblemError(
-                429, "the queue is full (REWARD_MAX_QUEUED_ITEMS); try again, or add a replica", retry_after=1
+                413, f"over {limit} completions in one request (REWARD_MAX_COMPLETIONS); send fewer at a time"
+            )
+        if self.pool.waiting_units() + completions * max(rewards, 1) > self.settings.max_queued_units:
+            raise ProblemError(
+                429, "the queue is full (REWARD_MAX_QUEUED_UNITS); try again, or add a replica", retry_after=1
             )
 
     def deadline_ms(self, asked: int | None) -> int:
@@ -98,11 +101,11 @@ class Service:
     def count(self, groups: Sequence[v1.GroupScores], rewards: Sequence[Resolved]) -> None:
         """Count the outcomes of an answer, by reward."""
         for reward in rewards:
-            items, values = self.metrics.items, self.metrics.values.labels(reward=reward.info.id)
+            scores, values = self.metrics.scores, self.metrics.values.labels(reward=reward.info.id)
             plus, minus = (self.metrics.paid.labels(reward=reward.info.id, sign=sign) for sign in "+-")
             statuses = Counter(status for group in groups for status in group.statuses[reward.name])
             for status, count in statuses.items():
-                items.labels(reward=reward.info.id, status=status).inc(count)
+                scores.labels(reward=reward.info.id, status=status).inc(count)
             paid = [value for group in groups for value in group.scores[reward.name] if value is not None]
             plus.inc(sum(value for value in paid if value > 0))
             minus.inc(-sum(value for value in paid if value < 0))

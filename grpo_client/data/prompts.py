@@ -24,6 +24,7 @@ R1_SYSTEM_PROMPT = (
 )
 
 _LISTED_ROWS = 10
+_SUITES_WITH_TAGS = frozenset({"r1", "simple_grpo"})
 
 
 class Tokenizer(Protocol):
@@ -119,9 +120,10 @@ def _check_options(config: TrainConfig) -> None:
 
 
 def system_prompt(config: TrainConfig) -> str | None:
-    """The system message: what was asked for, else the R1 prompt for the suites of the two ancestors, else none."""
-    ancestor = (config.suite or "").partition("@")[0] in {"r1", "simple_grpo"}
-    return config.system_prompt if config.system_prompt is not None else (R1_SYSTEM_PROMPT if ancestor else None)
+    """The system message: what was asked for, else the R1 prompt for the suites that want its tags, else none."""
+    if config.system_prompt is not None:
+        return config.system_prompt
+    return R1_SYSTEM_PROMPT if (config.suite or "").partition("@")[0] in _SUITES_WITH_TAGS else None
 
 
 def read_few_shot(path: Path | None) -> list[dict[str, str]]:

@@ -59,7 +59,7 @@ class Manifest:
         return frozenset(need for spec in self.rewards for need in self.infos[spec.id].needs)
 
 
-class _Passing(Exception):
+class _Transient(Exception):
     """A failure that may pass, with the pause that the service asked for."""
 
     def __init__(self, message: str, retry_after: float | None = None) -> None:
@@ -122,7 +122,7 @@ class RewardClient:
         """The service's version and limits. Does not wait for a service that is not there."""
         try:
             return v1.ServiceInfo.model_validate(self._once("GET", v1.ROOT_PATH, None))
-        except _Passing as error:
+        except _Transient as error:
             raise RewardServiceError(
                 f"no reward service answers at {self.url} ({error}). Start one with `reward-service serve`, "
                 "or name another with --reward-url"
@@ -171,7 +171,7 @@ class RewardClient:
         """None when the service can score, else what it says. Asked once."""
         try:
             self._once("GET", v1.READY_PATH, None)
-        except _Passing as error:
+        except _Transient as error:
             return str(error)
         return None
 
@@ -227,7 +227,7 @@ class RewardClient:
 
     def _call(self, method: str, path: str, body: str | None = None) -> Any:
         retrying = Retrying(
-            retry=retry_if_exception(lambda error: isinstance(error, _Passing)),
+            retry=retry_if_exception(lambda error: isinstance(error, _Transient)),
             stop=stop_any(stop_after_delay(self._retry_seconds), stop_when_event_set(self._give_up)),
             wait=_pause,
             sleep=sleep_using_event(self._give_up),
@@ -236,7 +236,7 @@ class RewardClient:
         )
         try:
             answer = retrying(self._once, method, path, body)
-        except _Passing as error:
+        except _Transient as error:
             raise RewardServiceError(
                 f"the reward service at {self.url} did not answer in {self._retry_seconds:.0f} s of trying: {error}. "
                 "Start it again with `reward-service serve`, or wait longer with --reward-retry-seconds"
@@ -250,9 +250,9 @@ class RewardClient:
                 method, path, content=body, headers={"Content-Type": "application/json"} if body else None
             )
         except httpx.TransportError as error:
-            raise _Passing(f"{type(error).__name__}: {error}") from error
+            raise _Transient(f"{type(error).__name__}: {error}") from error
         if response.status_code == 429 or response.status_code >= 500:
-            raise _Passing(f"{response.status_code}: {_problem(response)}", _retry_after(response))
+            raise _Transient(f"{response.status_code}: {_problem(response)}", _retry_after(response))
         if response.status_code == 404 and path.startswith((v1.REWARDS_PATH, v1.SUITES_PATH, v1.ALIASES_PATH)):
             raise ConfigError(f"{path.rpartition('/')[2]}: {_problem(response)}")
         if response.status_code >= 300:
@@ -315,7 +315,7 @@ _backoff = wait_exponential_jitter(
 
 def _pause(state: RetryCallState) -> float:
     error = state.outcome.exception() if state.outcome else None
-    asked = error.retry_after if isinstance(error, _Passing) else None
+    asked = error.retry_after if isinstance(error, _Transient) else None
     return max(asked or 0.0, _backoff(state))
 
 

@@ -259,9 +259,9 @@ class Limits(_Answer):
     """What one request, one completion and the queue may hold."""
 
     body_bytes: int
-    items: int
+    completions: int
     text_chars: int
-    queued_items: int
+    queued_units: int
     json_depth: int
     deadline_ms: int
 

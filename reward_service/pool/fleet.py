@@ -12,9 +12,11 @@ from typing import Any, Literal, Protocol
 
 import psutil
 
-from reward_service.pool.fork_server import NO_PLACE, PLACE, ForkServer
+from reward_service.pool.fork_server import ForkServerProcess
 from reward_service.pool.jobs import Chunk, Job
+from reward_service.worker import messages
 from reward_service.worker.frames import Decoder, FrameTooLarge, encode
+from reward_service.worker.messages import DONE, NO_PLACE, PLACE, ChunkMessage, Hello
 
 log = logging.getLogger("reward_service.fleet")
 
@@ -25,8 +27,8 @@ Fatal = Literal["timeout", "too_large"]
 
 
 @dataclass(frozen=True)
-class Rewards:
-    """What a fleet serves: an interpreter, whose packages are a lock, and the modules whose catalogues it imports."""
+class WorkerSpec:
+    """What a fleet's workers are: an interpreter, whose packages are a lock, and the modules that it serves."""
 
     python: str
     modules: tuple[str, ...]
@@ -89,7 +91,7 @@ class Worker(asyncio.Protocol):
         PLACE.pack_into(self.progress, 0, NO_PLACE)
         self.send(chunk.message())
 
-    def send(self, message: Mapping[str, Any] | str) -> None:
+    def send(self, message: ChunkMessage | str) -> None:
         """One frame to the process."""
         assert self.transport is not None
         self.transport.write(encode(message))
@@ -103,7 +105,7 @@ class Worker(asyncio.Protocol):
         try:
             for results in self.decoder.feed(data):
                 for result in results:
-                    if result == "done":
+                    if result == DONE:
                         self.job = self.chunk = None
                         self.places.clear()
                         self.fleet.worker_is_free(self)
@@ -130,21 +132,21 @@ class Fleet:
     def __init__(
         self,
         name: str,
-        rewards: Rewards,
+        spec: WorkerSpec,
         *,
         size: int,
         scheduler: Scheduler,
-        on_hello: Callable[[str, Mapping[str, Any]], None],
+        on_hello: Callable[[str, Hello], None],
     ) -> None:
         self.name = name
-        self.rewards = rewards
+        self.spec = spec
         self.scheduler = scheduler
         self.workers: dict[int, Worker] = {}
         self.free: list[Worker] = []
         self.closing = False
         self._size = size
         self._on_hello = on_hello
-        self._server: ForkServer | None = None
+        self._server: ForkServerProcess | None = None
         self._greeted = False
         self._next_worker_id = 0
         self._connecting: set[asyncio.Task[None]] = set()
@@ -160,7 +162,7 @@ class Fleet:
         """Workers that are connected and running."""
         return sum(worker.process is not None for worker in self.workers.values())
 
-    def close(self) -> ForkServer | None:
+    def close(self) -> ForkServerProcess | None:
         """Hang up on the fork server, which ends its workers and itself. Returns it, to be waited for."""
         self.closing = True
         server, self._server = self._server, None
@@ -175,19 +177,19 @@ class Fleet:
 
     def _start(self) -> None:
         self._greeted = False
-        self._server = ForkServer(
-            self.rewards.python, self.rewards.modules, on_message=self._on_message, on_end=self._on_server_end
+        self._server = ForkServerProcess(
+            self.spec.python, self.spec.modules, on_message=self._on_message, on_end=self._on_server_end
         )
 
     def _on_message(self, message: Sequence[Any]) -> None:
         match message:
-            case ["hello", hello]:
+            case [messages.HELLO, hello]:
                 self._greeted = True
                 self._on_hello(self.name, hello)
                 self._fill()
-            case ["forked", worker_id, pid]:
+            case [messages.FORKED, worker_id, pid]:
                 self._worker_runs(worker_id, pid)
-            case ["ended", worker_id, exit_code]:
+            case [messages.ENDED, worker_id, exit_code]:
                 log.info("%s: worker %d ended with %d", self.name, worker_id, exit_code)
 
     def _on_server_end(self) -> None:
@@ -196,7 +198,7 @@ class Fleet:
             log.error("%s: the fork server ended; a new one starts in %.0f s", self.name, RESTART_SECONDS)
             asyncio.get_running_loop().call_later(RESTART_SECONDS, self._replace_server, ended)
 
-    def _replace_server(self, ended: ForkServer) -> None:
+    def _replace_server(self, ended: ForkServerProcess) -> None:
         ended.wait()
         if not self.closing:
             self._start()

@@ -7,7 +7,6 @@ import logging
 import mmap
 import os
 import socket
-import struct
 import subprocess
 import sys
 import tempfile
@@ -18,6 +17,7 @@ from typing import Any
 
 import reward_service
 from reward_service.worker.frames import Decoder, encode
+from reward_service.worker.messages import FORK, KILL, NO_PLACE, PLACE
 
 log = logging.getLogger("reward_service.workers")
 
@@ -28,14 +28,11 @@ _SECONDS_TO_END = 5.0
 # What could move a number or abort a worker: string hashing, and gmpy2 where something brought it along.
 _ENVIRONMENT = {"PYTHONHASHSEED": "0", "SYMPY_GROUND_TYPES": "python", "MPMATH_NOGMPY": "1"}
 
-PLACE = struct.Struct("<q")
-NO_PLACE = -1
-
 OnMessage = Callable[[Sequence[Any]], None]
 
 
-class ForkServer:
-    """One fork server. It says `["hello", catalogue]`, then `["forked", worker, pid]` and `["ended", worker, code]`."""
+class ForkServerProcess:
+    """One fork server. It says HELLO, then FORKED and ENDED of each worker (`worker.messages`)."""
 
     def __init__(
         self, python: str, modules: Sequence[str], *, on_message: OnMessage, on_end: Callable[[], None]
@@ -75,7 +72,7 @@ class ForkServer:
             file.flush()
             progress = mmap.mmap(file.fileno(), PLACE.size)
             try:
-                socket.send_fds(self._control, [encode(["fork", worker_id])], [theirs.fileno(), file.fileno()])
+                socket.send_fds(self._control, [encode([FORK, worker_id])], [theirs.fileno(), file.fileno()])
             except OSError:
                 ours.close()
                 progress.close()
@@ -85,7 +82,7 @@ class ForkServer:
     def kill(self, worker_id: int) -> None:
         """Have a worker killed. When the fork server has ended, its workers have too."""
         try:
-            self._control.send(encode(["kill", worker_id]))
+            self._control.send(encode([KILL, worker_id]))
         except OSError:
             log.info("no fork server to kill worker %d", worker_id)
 

@@ -9,28 +9,17 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-Unit = tuple[int, int, int]
-"""Its place in the job's results, its completion's place in the portion, its reward's place in the portion."""
-
-Result = tuple[float | None, str, Mapping[str, Any] | None]
-"""Value, status, detail."""
-
-WHOLE_GROUP = -1
-"""The completion's place in a unit that is a group reward on all of them."""
-
-UnitResult = Result | tuple[list[Result], str, None]
-"""Of one completion; or, of a group reward, one a completion."""
+from reward_service.worker.messages import ChunkMessage, PortionContent, PortionMessage, Unit, UnitResult
 
 
 @dataclass(frozen=True, eq=False)
 class Portion:
     """(Part of) a group, and the units to do on it, in order."""
 
-    content: Mapping[str, Any]
+    content: PortionContent
     units: Sequence[Unit]
 
 
@@ -50,9 +39,9 @@ class Chunk:
         portions = [Portion(one.content, [unit for unit in one.units if unit[0] in places]) for one in self.portions]
         return Chunk(self.fleet, [one for one in portions if one.units])
 
-    def message(self) -> dict[str, Any]:
+    def message(self) -> ChunkMessage:
         """As it is sent to a worker."""
-        return {"portions": [{**portion.content, "units": portion.units} for portion in self.portions]}
+        return {"portions": [PortionMessage(**one.content, units=one.units) for one in self.portions]}
 
 
 class Job:

@@ -12,15 +12,15 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Mapping
-from typing import Any
+from collections.abc import Callable, Collection
 
 import psutil
 
 from reward_service.metrics import Metrics
-from reward_service.pool.fleet import Fatal, Fleet, Mark, Rewards, Worker
+from reward_service.pool.fleet import Fatal, Fleet, Mark, Worker, WorkerSpec
 from reward_service.pool.jobs import Chunk, Job
 from reward_service.settings import Settings
+from reward_service.worker.messages import STOP, Hello
 
 log = logging.getLogger("reward_service.pool")
 
@@ -47,11 +47,11 @@ class Pool:
 
     # ---- fleets --------------------------------------------------------------------------------------------
 
-    def open(self, name: str, rewards: Rewards, on_hello: Callable[[str, Mapping[str, Any]], None]) -> None:
+    def open(self, name: str, spec: WorkerSpec, on_hello: Callable[[str, Hello], None]) -> None:
         """Start a fleet; chunks that name it run on its workers."""
         if self._clock is None:
             self._clock = asyncio.get_running_loop().create_task(self._watch())
-        self._fleets[name] = Fleet(name, rewards, size=self._settings.workers, scheduler=self, on_hello=on_hello)
+        self._fleets[name] = Fleet(name, spec, size=self._settings.workers, scheduler=self, on_hello=on_hello)
 
     def is_open(self, name: str) -> bool:
         """Whether a fleet has been started and not closed."""
@@ -174,7 +174,7 @@ class Pool:
                             self._judge(worker, worker.process)
                         except psutil.Error:
                             pass  # it has just ended; its connection says so in a moment
-                        except Exception:  # a clock that stops lets one hostile item hang the service
+                        except Exception:  # a clock that stops lets one hostile completion hang the service
                             log.exception("the clock stumbled over worker %d", worker.id)
 
     def _judge(self, worker: Worker, process: psutil.Process) -> None:
@@ -201,13 +201,13 @@ class Pool:
         place = worker.place
         others = [one for one in worker.places if one != place]
         worker.places = {one: None for one in worker.places if one == place}
-        worker.send("stop")
+        worker.send(STOP)
         self._give_back(worker.job, worker.chunk, others)
         self._dispatch()
 
     def _over_limit(self, cpu_seconds: float, wall_seconds: float, memory_mb: float) -> Fatal | None:
         if memory_mb > self._settings.worker_memory_mb:
             return "too_large"
-        if cpu_seconds > self._settings.item_cpu_seconds or wall_seconds > self._settings.item_wall_seconds:
+        if cpu_seconds > self._settings.unit_cpu_seconds or wall_seconds > self._settings.unit_wall_seconds:
             return "timeout"
         return None

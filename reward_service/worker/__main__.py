@@ -20,12 +20,12 @@ import socket
 import sys
 import traceback
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 from reward_service.worker.catalogue import Catalogue, Reward
 from reward_service.worker.evaluate import evaluate
 from reward_service.worker.frames import Decoder, encode
-from reward_service.worker.loop import PLACE, restore_state, work
+from reward_service.worker.loop import restore_state, work
+from reward_service.worker.messages import ENDED, FORK, FORKED, HELLO, PLACE, Description, Hello
 from reward_service.worker.modules import Loaded, load
 from reward_service.worker.types import Item
 
@@ -47,17 +47,17 @@ def main() -> None:
     loaded = load(sys.argv[2:])
     _warm_up(loaded.own)
     gc.freeze()
-    control.sendall(encode(["hello", hello(loaded)]))
+    control.sendall(encode([HELLO, hello(loaded)]))
     ForkServer(control, loaded.catalogue).run()
 
 
-def hello(loaded: Loaded) -> dict[str, Any]:
+def hello(loaded: Loaded) -> Hello:
     """The catalogue as data, with the package versions that are really installed here."""
     rewards = [_describe(loaded, member.id) for member in loaded.catalogue]
     return {"python": platform.python_version(), "rewards": rewards, "failed": loaded.failed}
 
 
-def _describe(loaded: Loaded, reward_id: str) -> dict[str, Any]:
+def _describe(loaded: Loaded, reward_id: str) -> Description:
     catalogue = loaded.catalogue
     member = catalogue[reward_id]
     return {
@@ -127,7 +127,7 @@ class ForkServer:
             return False
         self._descriptors += descriptors
         for command, worker_id in self._decoder.feed(data):
-            if command == "fork":
+            if command == FORK:
                 self._fork(worker_id)
             else:
                 self._kill(worker_id)
@@ -142,7 +142,7 @@ class ForkServer:
         os.close(connection)
         os.close(progress)
         self._workers[worker_id] = pid
-        self._control.sendall(encode(["forked", worker_id, pid]))
+        self._control.sendall(encode([FORKED, worker_id, pid]))
 
     def _become_worker(self, connection: int, progress: int, parent: int) -> None:
         """In the child: keep nothing of the server but the rewards, work, and leave without its exit handlers."""
@@ -176,7 +176,7 @@ class ForkServer:
             worker_id = next((worker for worker, known in self._workers.items() if known == pid), None)
             if worker_id is not None:
                 del self._workers[worker_id]
-                self._control.sendall(encode(["ended", worker_id, os.waitstatus_to_exitcode(status)]))
+                self._control.sendall(encode([ENDED, worker_id, os.waitstatus_to_exitcode(status)]))
 
 
 def die_with(parent: int) -> None:

@@ -7,7 +7,6 @@ import mmap
 import random
 import select
 import socket
-import struct
 import sys
 import time
 import warnings
@@ -19,43 +18,46 @@ import mpmath
 from reward_service.worker.catalogue import Catalogue
 from reward_service.worker.evaluate import evaluate, evaluate_group
 from reward_service.worker.frames import Decoder, encode, receive
+from reward_service.worker.messages import (
+    DONE,
+    GROUP,
+    PLACE,
+    STOP,
+    WHOLE_GROUP,
+    ChunkMessage,
+    Completion,
+    PortionMessage,
+)
+from reward_service.worker.modules import OWN_PACKAGE
 from reward_service.worker.types import Found, Item, Outcome
 
-OWN_PACKAGE = "reward_service."
 MAX_ANSWER_CHARS = 256
-WHOLE_GROUP = -1
 SECONDS_BETWEEN_SENDS = 0.002
-PLACE = struct.Struct("<q")
 _RECURSION_LIMIT = 2000
 
 
 def work(connection: socket.socket, progress: mmap.mmap, catalogue: Catalogue) -> None:
     """Answer chunks until the parent closes the connection.
 
-    A chunk is `{portions: [...]}`, a portion `{rewards: [[id, params]], golds, prompt, metadata, completions: [[text,
-    token_count, token_ids, finish_reason]], used: {id: [[value, status]]}, units: [[place, completion, reward]]}`. The
-    place of the unit at
-    hand stands in `progress`, which the parent sees at any time: results, `[place, value, status, detail]`, may wait
-    some milliseconds to be sent together. `"done"` follows the last. `"stop"` from the parent ends a chunk after the
-    unit at hand. The unit of a group reward has completion -1 and is answered
-    `[place, [[value, status, detail], …], "group", null]`.
+    The place of the unit at hand stands in `progress`, which the parent sees at any time: results may wait some
+    milliseconds to be sent together. Shapes and words are those of `worker.messages`.
     """
     decoder = Decoder()
     while (messages := receive(connection, decoder)) is not None:
         for message in messages:
-            # A "stop" that arrives after its chunk has ended is stale.
-            if message != "stop":
-                connection.sendall(encode([*_answer_chunk(connection, progress, catalogue, message), "done"]))
+            # A STOP that arrives after its chunk has ended is stale.
+            if message != STOP:
+                connection.sendall(encode([*_answer_chunk(connection, progress, catalogue, message), DONE]))
 
 
 def _answer_chunk(
-    connection: socket.socket, progress: mmap.mmap, catalogue: Catalogue, chunk: Mapping[str, Any]
+    connection: socket.socket, progress: mmap.mmap, catalogue: Catalogue, chunk: ChunkMessage
 ) -> list[Any]:
     """Do the units of a chunk. Returns the results that have not been sent."""
     results: list[Any] = []
     sent, begun = time.monotonic(), False
     for portion in chunk["portions"]:
-        items = [_item(portion, *completion) for completion in portion["completions"]]
+        items = [_item(portion, Completion(*completion)) for completion in portion["completions"]]
         for unit in portion["units"]:
             # The parent speaks up during a chunk only to stop it: the word stays in the socket for `work` to drop.
             if begun and select.select([connection], [], [], 0)[0]:
@@ -70,7 +72,7 @@ def _answer_chunk(
 
 
 def _answer(
-    catalogue: Catalogue, portion: Mapping[str, Any], items: Sequence[Item], place: int, completion: int, index: int
+    catalogue: Catalogue, portion: PortionMessage, items: Sequence[Item], place: int, completion: int, index: int
 ) -> list[Any]:
     reward_id, params = portion["rewards"][index]
     reward = catalogue[reward_id]
@@ -79,30 +81,28 @@ def _answer(
         random.seed(0)  # dearer than many a reward; none of our own draws from the global generator
     if completion == WHOLE_GROUP:
         outcomes = evaluate_group(reward, items, used=_used(portion["used"]), params=params)
-        return [place, [_result(outcome) for outcome in outcomes], "group", None]
+        return [place, [_result(outcome) for outcome in outcomes], GROUP, None]
     return [place, *_result(evaluate(reward, items[completion], golds=portion["golds"], params=params))]
 
 
-def _used(chunk: Mapping[str, Any]) -> dict[str, list[Outcome]]:
-    return {reward_id: [Outcome(value, status) for value, status in column] for reward_id, column in chunk.items()}
+def _used(used: Mapping[str, Sequence[tuple[float | None, str]]]) -> dict[str, list[Outcome]]:
+    return {reward_id: [Outcome(value, status) for value, status in column] for reward_id, column in used.items()}
 
 
 def _result(outcome: Outcome) -> list[Any]:
     return [outcome.value, outcome.status, _detail(outcome)]
 
 
-def _item(
-    chunk: Mapping[str, Any], text: str, token_count: int | None, token_ids: list[int] | None, finish_reason: str | None
-) -> Item:
-    golds = chunk["golds"]
+def _item(portion: PortionMessage, completion: Completion) -> Item:
+    golds, token_ids = portion["golds"], completion.token_ids
     return Item(
-        completion=text,
+        completion=completion.text,
         gold=golds[0] if golds else None,
-        prompt=tuple(chunk["prompt"]),
-        metadata=chunk["metadata"],
-        token_count=token_count,
+        prompt=tuple(portion["prompt"]),
+        metadata=portion["metadata"],
+        token_count=completion.token_count,
         token_ids=None if token_ids is None else tuple(token_ids),
-        finish_reason=finish_reason,
+        finish_reason=completion.finish_reason,
     )
 
 

@@ -11,9 +11,6 @@ NO_ANSWER = "no_answer"
 BAD_GOLD = "bad_gold"
 TOO_LARGE = "too_large"
 ERROR = "error"
-TIMEOUT = "timeout"
-CRASHED = "crashed"
-EXPIRED = "expired"
 
 
 @dataclass(frozen=True, slots=True)

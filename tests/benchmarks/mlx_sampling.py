@@ -1,7 +1,7 @@
-"""What a sampled token costs on MLX as completions grow, beside the ancestor's way: `make bench-mlx`.
+"""What a sampled token costs on MLX as completions grow, beside running the prefix again: `make bench-mlx`.
 
-A group of 8 completions of one prompt, none of which stops early, on a random Llama of 4 layers. The ancestor (an MLX
-trainer of 2025) sampled the completions one after another and ran the whole prefix through the model for each token. It
+A group of 8 completions of one prompt, none of which stops early, on a random Llama of 4 layers. The script behind
+this project (an MLX trainer of 2025) sampled the completions one after another and ran the whole prefix through the model for each token. It
 is measured on one completion, as the next one costs the same again, at 32 of its tokens.
 
 Run: python -m tests.benchmarks.mlx_sampling
@@ -36,7 +36,7 @@ def ours(model: Any, tokens: int) -> float:
     return (time.perf_counter() - started) / (GROUP * tokens)
 
 
-def ancestor(model: Any, tokens: int) -> float:
+def prefix_again(model: Any, tokens: int) -> float:
     """The same for a loop that runs prompt and completion again for each token: the mean over evenly spaced tokens."""
     places = range(0, tokens, max(1, tokens // MEASURED))
     ids = mx.arange(len(PROMPT.token_ids) + tokens) % 256
@@ -60,11 +60,11 @@ def main() -> None:
         tiny_model(config).save_pretrained(folder)
         tiny_tokenizer().save_pretrained(Path(folder))
         model = load_model(folder, dtype="float32").model
-    ours(model, 8), ancestor(model, 8)  # kernels are built on first use
+    ours(model, 8), prefix_again(model, 8)  # kernels are built on first use
     print(f"milliseconds a token, {mx.default_device()}, {GROUP} completions of one prompt of {len(PROMPT.token_ids)}")
     print("  tokens     ours   whole prefix again   times")
     for tokens in LENGTHS:
-        cached, again = ours(model, tokens), ancestor(model, tokens)
+        cached, again = ours(model, tokens), prefix_again(model, tokens)
         print(f"  {tokens:6} {1e3 * cached:8.3f} {1e3 * again:20.3f} {again / cached:7.1f}", flush=True)
 
 

@@ -67,7 +67,7 @@ def test_prometheus_answers_for_the_rewards_of_a_run(
     rollouts = [json.loads(line) for line in (tmp_path / "run/rollouts.jsonl").read_text().rstrip("\n").split("\n")]
     wanted = sum(one["scores"]["r1.accuracy@1"] for one in rollouts)
     queries = {
-        'hallmark_items_total{reward="r1.accuracy@1",status="scored"}': len(rollouts),
+        'hallmark_scores_total{reward="r1.accuracy@1",status="scored"}': len(rollouts),
         'hallmark_reward_value_count{reward="r1.accuracy@1"}': len(rollouts),
         'hallmark_reward_paid_total{reward="r1.accuracy@1",sign="+"}': wanted,
     }

@@ -15,7 +15,7 @@ ASK = {"groups": [{"id": "g", "gold": "7", "completions": ["<answer>7</answer>"]
 def test_the_root_names_contract_and_limits(server: Server) -> None:
     info = server.http.get("/v1").json()
     assert info["contract"] == "v1"
-    assert info["limits"]["items"] == 65_536
+    assert info["limits"]["completions"] == 65_536
 
 
 def test_every_reward_is_listed_with_what_determines_its_numbers(server: Server) -> None:
@@ -27,7 +27,7 @@ def test_every_reward_is_listed_with_what_determines_its_numbers(server: Server)
     assert server.http.get("/v1/rewards/r1.accuracy@1").json() == rewards["r1.accuracy@1"]
 
 
-def test_the_suites_of_the_ancestors_weigh_as_they_did(server: Server) -> None:
+def test_the_suites_of_the_two_scripts_weigh_as_they_did(server: Server) -> None:
     r1 = server.http.get("/v1/suites/r1@1").json()
     assert [one["weight"] for one in r1["rewards"]] == [0.2] * 5
     group = server.http.post("/v1/score", json=ASK | {"suite": "simple_grpo@1"}).json()["groups"][0]
@@ -110,8 +110,8 @@ def test_a_reward_without_gold_is_no_rule(server: Server) -> None:
 
 
 def test_too_many_items_or_bytes_are_413_naming_the_setting(start_server: Callable[..., Server]) -> None:
-    server = start_server(max_items=3, max_body_bytes=2000)
-    for completions, setting in ((["7"] * 4, "REWARD_MAX_ITEMS"), (["7" * 3000], "REWARD_MAX_BODY_BYTES")):
+    server = start_server(max_completions=3, max_body_bytes=2000)
+    for completions, setting in ((["7"] * 4, "REWARD_MAX_COMPLETIONS"), (["7" * 3000], "REWARD_MAX_BODY_BYTES")):
         body = {"rewards": [{"id": "r1.int@1"}], "groups": [{"id": "g", "gold": None, "completions": completions}]}
         response = server.http.post("/v1/score", json=body)
         assert response.status_code == 413
@@ -119,7 +119,7 @@ def test_too_many_items_or_bytes_are_413_naming_the_setting(start_server: Callab
 
 
 def test_a_full_queue_is_429_with_retry_after(start_server: Callable[..., Server]) -> None:
-    server = start_server(max_queued_items=6)
+    server = start_server(max_queued_units=6)
     group = {"id": "g", "gold": None, "completions": ["7"] * 3}
     for asked, code in (
         ({"rewards": [{"id": "r1.int@1"}]}, 200),
@@ -148,7 +148,7 @@ def test_metrics_count_items_and_values_by_reward(start_server: Callable[..., Se
     server = start_server()
     server.score(["r1.accuracy@1", "math.equal@1"], None, ["1", "2", "3"])
     text = server.http.get("/metrics").text
-    assert 'hallmark_items_total{reward="math.equal@1",status="bad_gold"} 3.0' in text
+    assert 'hallmark_scores_total{reward="math.equal@1",status="bad_gold"} 3.0' in text
     server.score(["r1.accuracy@1"], "1", ["1", "1", "3"])
     text = server.http.get("/metrics").text
     assert 'hallmark_reward_paid_total{reward="r1.accuracy@1",sign="+"} 4.0' in text

@@ -111,7 +111,7 @@ def test_a_plugin_is_a_draft_until_released_and_then_served_like_any_other(
 def test_a_plugin_that_fails_harms_only_its_items(tmp_path: Path, start_server: Callable[..., Server]) -> None:
     file = tmp_path / "bad_rewards.py"
     file.write_text(BAD)
-    server = start_server(rewards_module=file, allow_drafts=True, item_cpu_seconds=0.5)
+    server = start_server(rewards_module=file, allow_drafts=True, unit_cpu_seconds=0.5)
     names = ["raises", "hangs", "prints", "exits", "dies", "nan"]
     rewards = [f"bad.{name}@1" for name in names] + ["r1.int@1"]
     group = server.score(rewards, None, ["hang", "die", "7"])

@@ -1,6 +1,6 @@
-"""The five rewards of the MLX ancestor (mlx_lm/tuner/grpo_trainer.py, 2025), after will brown's R1 demo.
+"""The five rewards of mlx_lm/tuner/grpo_trainer.py (2025), the MLX script behind this project, after will brown's demo.
 
-Version 1 pays what the ancestor paid, oddities included, in linear time: its patterns are quadratic on hostile text.
+Version 1 pays what that script paid, oddities included, in linear time: its patterns are quadratic on hostile text.
 Version 2 pays what the five were meant to pay: reasoning over several lines, tags balanced and once, numbers with
 signs and separators, answers compared as mathematics.
 """
@@ -71,7 +71,7 @@ def _answer_closes_on_its_line(text: str, border: re.Match[str] | None, think_li
 @reward("r1.strict_format", version=1, range=(0.0, 0.5), source=_SOURCE)
 def strict_format_v1(item: Item) -> float:
     r"""0.5 when the whole text is `<think>\n…\n</think>\n<answer>\n…\n</answer>\n`, … without newline; else 0.0."""
-    # Six lines and the newline that ends them; Python's `$`, which the ancestor used, allows one newline more.
+    # Six lines and the newline that ends them; Python's `$`, which the script used, allows one newline more.
     match item.completion.split("\n", maxsplit=8):
         case ["<think>", _, "</think>", "<answer>", _, "</answer>", ""]:
             return 0.5

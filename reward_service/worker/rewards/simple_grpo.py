@@ -32,7 +32,7 @@ def correct_v1(item: Item) -> Outcome:
 @reward("simple_grpo.format", version=1, range=(-1.0, 1.25), source=_SOURCE)
 def format_v1(item: Item) -> float:
     """1.25 when the whole text is `<think>…</think><answer>…</answer>`, nothing between the blocks; else -1.0."""
-    # Python's `$`, which the ancestor used, allows one newline at the end.
+    # Python's `$`, which the script used, allows one newline at the end.
     text = item.completion.removesuffix("\n")
     border = text.find("</think><answer>", len("<think>"))
     last_tag = len(text) - len("</answer>")

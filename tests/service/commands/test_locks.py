@@ -94,7 +94,7 @@ def test_a_wheel_with_another_hash_is_refused_and_nothing_is_left(
 ) -> None:
     requirements = tmp_path / "requirements.txt"
     requirements.write_text("mpmath==1.3.0 --hash=sha256:" + "0" * 64 + "\n")
-    monkeypatch.setattr(locks.Lock, "requirements", property(lambda self: requirements))
+    monkeypatch.setattr(locks.LockedEnvironment, "requirements", property(lambda self: requirements))
     with pytest.raises(locks.LockError, match="pip failed"):
         locks.build(LOCK, tmp_path / "locks", wheels=None)
     assert locks.python_of(LOCK, tmp_path / "locks") is None

@@ -46,7 +46,7 @@ def memory_gb(server: Server) -> float:
 def test_each_case_ends_within_its_clock_and_harms_nobody(
     rule: str, cases: list[dict[str, Any]], start_server: Callable[..., Server]
 ) -> None:
-    server = start_server(allow_drafts=True, item_cpu_seconds=ITEM_SECONDS)
+    server = start_server(allow_drafts=True, unit_cpu_seconds=ITEM_SECONDS)
     assert len(cases) == 36
     quick = 0
     for case in cases:

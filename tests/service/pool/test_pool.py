@@ -58,7 +58,7 @@ def test_a_hung_item_is_timeout_and_its_neighbours_get_their_right_value(server:
 
 
 def test_neighbours_of_a_hung_item_do_not_wait_for_it(start_server: Start) -> None:
-    server = start_server(workers=2, item_cpu_seconds=3)
+    server = start_server(workers=2, unit_cpu_seconds=3)
     answers: dict[str, float] = {}
 
     def ask(name: str, completions: list[object]) -> None:
@@ -123,14 +123,14 @@ def test_a_stalled_worker_changes_no_verdict(start_server: Start) -> None:
 
 
 def test_what_the_deadline_cuts_short_is_expired_and_what_was_done_counts(start_server: Start) -> None:
-    server = start_server(workers=1, item_cpu_seconds=5)
+    server = start_server(workers=1, unit_cpu_seconds=5)
     group = server.score(["math.equal@1"], "5", [r"\boxed{5}", TOWER], deadline_ms=2000)
     assert group["scores"]["math.equal@1"] == [1.0, None]
     assert group["statuses"]["math.equal@1"] == ["scored", "expired"]
 
 
 def test_a_request_whose_deadline_passes_in_the_queue_is_503_with_retry_after(start_server: Start) -> None:
-    server = start_server(workers=1, item_cpu_seconds=2)
+    server = start_server(workers=1, unit_cpu_seconds=2)
     hung = threading.Thread(target=lambda: server.score(["math.equal@1"], "5", [TOWER]))
     hung.start()
     time.sleep(0.3)
@@ -146,14 +146,14 @@ def test_a_request_whose_deadline_passes_in_the_queue_is_503_with_retry_after(st
 
 
 def test_a_worker_over_its_memory_is_killed_and_its_item_too_large(start_server: Start) -> None:
-    server = start_server(workers=1, item_cpu_seconds=20, worker_memory_mb=200)
+    server = start_server(workers=1, unit_cpu_seconds=20, worker_memory_mb=200)
     group = server.score(["math.equal@1"], r"\log_{2}85", [r"\boxed{1000000007}", r"\boxed{\log_{2}85}"])
     assert group["statuses"]["math.equal@1"] == ["too_large", "scored"]
     assert group["scores"]["math.equal@1"] == [None, 1.0]
 
 
 def test_a_caller_that_leaves_frees_its_queued_items(start_server: Start) -> None:
-    server = start_server(workers=1, item_cpu_seconds=1)
+    server = start_server(workers=1, unit_cpu_seconds=1)
     body = {
         "rewards": [{"id": "math.equal@1"}],
         "groups": [{"id": str(n), "gold": "5", "completions": [TOWER + " " * n]} for n in range(30)],
@@ -163,7 +163,7 @@ def test_a_caller_that_leaves_frees_its_queued_items(start_server: Start) -> Non
     started = time.monotonic()
     assert server.score(["r1.int@1"], None, ["7"])["totals"] == [0.5]
     assert time.monotonic() - started < 5  # one hung item may run out; thirty may not
-    assert metric(server, "hallmark_queued_items") == 0
+    assert metric(server, "hallmark_queued_units") == 0
 
 
 def test_a_long_text_is_too_large_and_its_neighbour_is_scored(start_server: Start) -> None:
@@ -176,7 +176,7 @@ def test_a_long_text_is_too_large_and_its_neighbour_is_scored(start_server: Star
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
 @pytest.mark.parametrize("busy", [False, True])
 def test_no_process_outlives_the_service(start_server: Start, number: signal.Signals, busy: bool) -> None:
-    server = start_server(workers=2, item_cpu_seconds=2)
+    server = start_server(workers=2, unit_cpu_seconds=2)
     children = processes_of(server)
     assert len(children) == 3
     if busy:

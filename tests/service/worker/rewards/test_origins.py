@@ -1,4 +1,4 @@
-"""The seven rewards of the ancestor scripts: every published vector, the corners of each rule, linear time."""
+"""The seven rewards of the two scripts behind this project: every published vector, corners, linear time."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def value_of(reward_id: str, completion: str, gold: str | None = "7") -> tuple[f
     return outcome.value, outcome.status
 
 
-def test_all_316_published_vectors_are_paid_over_http_as_the_ancestors_paid_them(shared: Path, server: Server) -> None:
+def test_all_316_published_vectors_are_paid_over_http_as_the_scripts_paid_them(shared: Path, server: Server) -> None:
     cases = [json.loads(line) for line in (shared / "cases" / "seed_rewards.jsonl").read_text().splitlines()]
     rewards = list(cases[0]["rewards"])
     groups = [{"id": case["id"], "gold": case["gold"], "completions": [case["completion"]]} for case in cases]
