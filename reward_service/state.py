@@ -82,7 +82,7 @@ class Service:
             raise ProblemError(503, "the workers are starting; this takes a second or two", retry_after=1)
 
     def admit(self, completions: int, rewards: int) -> None:
-        """Raise ProblemError for a request that is refused: 503 not serving, 413 too many completions, 429 queue full."""
+        """Raise ProblemError for a request that cannot be taken: 503 not serving, 413 too large, 429 queue full."""
         self.require_rewards()
         limit = self.settings.max_completions
         if completions > limit:

@@ -39,7 +39,7 @@ def observers(config: TrainConfig, say: Say) -> Iterator[list[Callback]]:
     The port is open while this is entered. `say` hears where to look, and of a report's first failure.
     """
     with contextlib.ExitStack() as stack:
-        reporters = {name: _REPORTERS[name](say) for name in dict.fromkeys(config.report_to)}
+        reporters = {name: REPORTERS[name](say) for name in dict.fromkeys(config.report_to)}
         callbacks: list[Callback] = []
         if config.metrics_port is not None:
             exporter = stack.enter_context(contextlib.closing(Exporter(config.metrics_host, config.metrics_port)))
@@ -198,7 +198,7 @@ class Trackio(Callback):
         self._run.finish()
 
 
-_REPORTERS: dict[str, Callable[[Say], Callback]] = {
+REPORTERS: dict[str, Callable[[Say], Callback]] = {
     "tensorboard": lambda say: TensorBoard(),
     "wandb": WeightsAndBiases,
     "trackio": lambda say: Trackio(),

@@ -1,8 +1,8 @@
 """What a sampled token costs on MLX as completions grow, beside running the prefix again: `make bench-mlx`.
 
 A group of 8 completions of one prompt, none of which stops early, on a random Llama of 4 layers. The script behind
-this project (an MLX trainer of 2025) sampled the completions one after another and ran the whole prefix through the model for each token. It
-is measured on one completion, as the next one costs the same again, at 32 of its tokens.
+this project (an MLX trainer of 2025) sampled the completions one after another and ran the whole prefix through the
+model for each token. It is measured on one completion, as the next one costs the same again, at 32 of its tokens.
 
 Run: python -m tests.benchmarks.mlx_sampling
 """

@@ -16,7 +16,7 @@ from reward_service.worker.modules import load
 from tests.client.tiny import save_tiny
 from tests.conftest import ROOT, Server
 
-README = (ROOT / "README.md").read_text(encoding="utf-8")
+README = (ROOT / "reward_service" / "README.md").read_text(encoding="utf-8")
 
 
 def test_the_table_of_rewards_is_the_catalogue() -> None:
@@ -24,6 +24,7 @@ def test_the_table_of_rewards_is_the_catalogue() -> None:
     assert table
     rewards = load([OWN_REWARDS, *(lock.module for lock in LOCKS)]).catalogue
     assert table[1] == reward_table(rewards), "write it anew: reward-service rewards --markdown"
+    assert f"{len(list(rewards))} rewards are served" in (ROOT / "README.md").read_text(encoding="utf-8")
 
 
 def test_the_plugin_of_the_readme_works_as_written(tmp_path: Path, start_server: Callable[..., Server]) -> None:
