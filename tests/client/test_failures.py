@@ -27,8 +27,13 @@ from tests.conftest import ROOT, Server, missing
 # ---- the reward service ------------------------------------------------------------------------------------
 
 
-def test_a_service_that_is_down_for_30_seconds_pauses_the_run(
-    configure: Configure, start_server: Callable[..., Server], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("seconds", [4, pytest.param(30, marks=pytest.mark.slow)])
+def test_a_service_that_is_down_for_a_while_pauses_the_run(
+    seconds: float,
+    configure: Configure,
+    start_server: Callable[..., Server],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     whole = train(configure(output_dir=tmp_path / "whole", steps=6))
     server = start_server(workers=1)
@@ -39,7 +44,7 @@ def test_a_service_that_is_down_for_30_seconds_pauses_the_run(
             time.sleep(0.01)
         server.process.kill()
         server.process.wait()
-        time.sleep(30)
+        time.sleep(seconds)
         back.append(Server(tmp_path / "again.log", port=server.port, workers=1))
 
     outage = threading.Thread(target=take_down)

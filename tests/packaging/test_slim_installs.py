@@ -9,16 +9,18 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import ROOT
+from tests.conftest import ROOT, once_for_all, shared_folder
 
 CONSTRAINTS = ROOT / "constraints.txt"
 
 
 @pytest.fixture(scope="session")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("wheel")
-    build = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(folder), str(ROOT)]
-    subprocess.run(build, check=True, capture_output=True)
+    folder = shared_folder(tmp_path_factory, "wheel")
+    with once_for_all(folder) as first:
+        if first:
+            build = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(folder), str(ROOT)]
+            subprocess.run(build, check=True, capture_output=True)
     (built,) = folder.glob("*.whl")
     return built
 

@@ -137,7 +137,7 @@ def test_a_plugin_that_fails_harms_only_its_items(tmp_path: Path, start_server: 
         "CATALOGUE = 1",
         "print('no catalogue')",
         PLUGIN.replace("mine.quiet", "r1.int"),
-        "while True: pass",
+        pytest.param("while True: pass", marks=pytest.mark.slow),  # an import may take 20 s
     ],
 )
 def test_a_plugin_that_cannot_be_imported_is_left_out_and_said(

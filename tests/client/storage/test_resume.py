@@ -106,7 +106,9 @@ RUNS: dict[str, Settings] = {
 }
 
 
-@pytest.mark.parametrize("name", RUNS)
+@pytest.mark.parametrize(
+    "name", ["full", *(pytest.param(name, marks=pytest.mark.slow) for name in RUNS if name != "full")]
+)
 def test_a_run_killed_five_times_gives_the_numbers_of_one_never_killed(
     name: str, configure: Configure, server: Server, tmp_path: Path
 ) -> None:

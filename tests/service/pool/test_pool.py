@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import httpx
 import psutil
@@ -45,11 +46,22 @@ def gone(processes: list[psutil.Process], within: float = 5.0) -> bool:
     return not [one for one in alive if one.status() != psutil.STATUS_ZOMBIE]
 
 
+@contextlib.contextmanager
+def at_work(server: Server) -> Iterator[None]:
+    """Leaves when a worker has begun with what is asked for inside."""
+    before = cpu_of(server)
+    yield
+    assert until(lambda: cpu_of(server) > before + 0.05), "no worker has begun"
+
+
+def cpu_of(server: Server) -> float:
+    """CPU seconds of all workers."""
+    return sum(sum(worker.cpu_times()[:2]) for worker in workers_of(server))
+
+
 def test_a_hung_item_is_timeout_and_its_neighbours_get_their_right_value(server: Server) -> None:
     completions = [r"\boxed{5}", TOWER, r"\boxed{6}", r"\boxed{\frac{10}{2}}", "no idea"]
-    started = time.monotonic()
     group = server.score(["math.equal@1", "r1.int@1"], "5", completions)
-    assert time.monotonic() - started < 2.0 + 3.0  # the clock counts CPU time: beside other work, the wall shows more
     assert group["scores"]["math.equal@1"] == [1.0, None, 0.0, 1.0, 0.0]
     assert group["statuses"]["math.equal@1"] == ["scored", "timeout", "scored", "scored", "no_answer"]
     assert group["scores"]["r1.int@1"] == [0.0] * 5  # of the hung completion too: the clock is of one reward on it
@@ -65,13 +77,12 @@ def test_neighbours_of_a_hung_item_do_not_wait_for_it(start_server: Start) -> No
         server.score(["math.equal@1"], "5", completions)
         answers[name] = time.monotonic()
 
-    started = time.monotonic()
     slow = threading.Thread(target=ask, args=("slow", [TOWER, r"\boxed{5}"]))
-    slow.start()
-    time.sleep(0.3)
+    with at_work(server):
+        slow.start()
     ask("quick", [r"\boxed{5}"])
     slow.join()
-    assert answers["quick"] - started < 3 <= answers["slow"] - started
+    assert answers["quick"] < answers["slow"]
 
 
 def test_workers_killed_from_outside_cost_nothing(start_server: Start) -> None:
@@ -82,8 +93,8 @@ def test_workers_killed_from_outside_cost_nothing(start_server: Start) -> None:
         target=lambda: answer.update(server.score(["math.equal@1"], r"\frac{3}{7}+x", completions))
     )
     before = workers_of(server)
-    asking.start()
-    time.sleep(0.25)
+    with at_work(server):
+        asking.start()
     assert asking.is_alive(), "answered before anything was killed: ask for more"
     for worker in before:
         worker.kill()
@@ -104,17 +115,17 @@ def test_a_killed_fork_server_is_replaced(start_server: Start) -> None:
 
 
 def test_a_stalled_worker_changes_no_verdict(start_server: Start) -> None:
-    server = start_server(workers=1)
+    server = start_server(workers=1, unit_cpu_seconds=0.5)
     completions: list[object] = [rf"\boxed{{\frac{{{n}}}{{7}} + x}}" for n in range(300)]
     answer: dict[str, object] = {}
     asking = threading.Thread(
         target=lambda: answer.update(server.score(["math.equal@1"], r"\frac{3}{7}+x", completions))
     )
-    asking.start()
-    time.sleep(0.15)
+    with at_work(server):
+        asking.start()
     (worker,) = workers_of(server)
     worker.suspend()
-    time.sleep(3)
+    time.sleep(1.2)  # more than the clock would allow if it were the wall's
     assert asking.is_alive(), "answered before anything was stopped: ask for more"
     worker.resume()
     asking.join()
@@ -132,8 +143,8 @@ def test_what_the_deadline_cuts_short_is_expired_and_what_was_done_counts(start_
 def test_a_request_whose_deadline_passes_in_the_queue_is_503_with_retry_after(start_server: Start) -> None:
     server = start_server(workers=1, unit_cpu_seconds=2)
     hung = threading.Thread(target=lambda: server.score(["math.equal@1"], "5", [TOWER]))
-    hung.start()
-    time.sleep(0.3)
+    with at_work(server):
+        hung.start()
     body = {
         "rewards": [{"id": "r1.int@1"}],
         "groups": [{"id": "g", "gold": None, "completions": ["7"]}],
@@ -160,9 +171,8 @@ def test_a_caller_that_leaves_frees_its_queued_items(start_server: Start) -> Non
     }
     with pytest.raises(httpx.ReadTimeout):
         httpx.post(server.url + "/v1/score", json=body, timeout=0.5)
-    started = time.monotonic()
     assert server.score(["r1.int@1"], None, ["7"])["totals"] == [0.5]
-    assert time.monotonic() - started < 5  # one hung item may run out; thirty may not
+    assert metric(server, "hallmark_worker_kills_total") <= 2  # a hung unit may run out; thirty may not
     assert metric(server, "hallmark_queued_units") == 0
 
 
@@ -180,8 +190,8 @@ def test_no_process_outlives_the_service(start_server: Start, number: signal.Sig
     children = processes_of(server)
     assert len(children) == 3
     if busy:
-        threading.Thread(target=ask_and_be_cut_off, args=(server.url,), daemon=True).start()
-        time.sleep(0.3)
+        with at_work(server):
+            threading.Thread(target=ask_and_be_cut_off, args=(server.url,), daemon=True).start()
     os.kill(server.process.pid, number)
     server.process.wait(15)
     assert gone(children)
@@ -211,8 +221,8 @@ def test_requests_take_turns(start_server: Start) -> None:
         ended["large"] = time.monotonic()
 
     asking = threading.Thread(target=ask_large)
-    asking.start()
-    time.sleep(0.3)
+    with at_work(server):
+        asking.start()
     server.score(["math.equal@1"], "1", [r"\boxed{1}"])
     ended["small"] = time.monotonic()
     asking.join()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 import pytest
 
@@ -11,7 +12,10 @@ from reward_service.worker.types import Item, Outcome
 from tests.service.worker.rewards.samples import HOSTILE, hostile
 from tests.service.worker.rewards.test_golden import REWARDS
 
-SMALL, BIG = 2**16, 2**20
+SMALL, BIG = 2**17, 2**20  # 8 times the text: 8 times the time where it is linear, 64 where it is quadratic
+MOST = 24
+FLOOR = 0.01  # seconds, below which the clock is too coarse; a quadratic rule takes minutes for a megabyte
+TRIES = 3
 GOLD_OF = {"choice": "A", "open_r1": "$72$", "math_verify": "72"}
 IDS = sorted(reward.id for reward in REWARDS.values() if "group" not in reward.needs)
 # A reward that asks a library or the engine is slow enough to take every sixth text, each another sixth.
@@ -38,22 +42,30 @@ def timed(reward_id: str, name: str, *, length: int) -> tuple[Outcome, float]:
 @pytest.mark.parametrize("reward_id", IDS)
 def test_a_megabyte_is_scored_in_linear_time(reward_id: str) -> None:
     for name in texts_for(reward_id):
-        _, small = timed(reward_id, name, length=SMALL)
-        outcome, big = timed(reward_id, name, length=BIG)
 
-        assert outcome.value is not None, f"{name}: {outcome}"
-        # 16 times the text: 16 times the time where it is linear, 256 where it is quadratic.
-        assert big < 64 * max(small, 0.05), f"{name}: {small:.3f} s for 64 KB and {big:.3f} s for 1 MB"
+        def seconds(length: int, name: str = name) -> float:
+            outcome, spent = timed(reward_id, name, length=length)
+            assert outcome.value is not None, f"{name}: {outcome}"
+            return spent
+
+        assert is_linear(seconds), name
+
+
+def is_linear(seconds: Callable[[int], float]) -> bool:
+    """Whether CPU time grows with the length: a machine that is busy with something else is asked again."""
+    return any(seconds(BIG) < MOST * max(seconds(SMALL), FLOOR) for _ in range(TRIES))
 
 
 @pytest.mark.parametrize("reward_id", sorted(reward.id for reward in REWARDS.values() if "group" in reward.needs))
 def test_a_group_of_megabytes_is_measured_at_once(reward_id: str) -> None:
     reward = REWARDS[reward_id]
     names = ("letters", "digits", "boxes", "think border")
-    items = [Item(hostile(name, length=BIG), token_count=BIG) for name in names]
 
-    start = time.process_time()
-    results = reward.function(items, {name: [Outcome(1.0)] * len(items) for name in reward.uses})
+    def seconds(length: int) -> float:
+        items = [Item(hostile(name, length=length), token_count=length) for name in names]
+        start = time.process_time()
+        results = reward.function(items, {name: [Outcome(1.0)] * len(items) for name in reward.uses})
+        assert len(results) == len(items)
+        return time.process_time() - start
 
-    assert len(results) == len(items)
-    assert time.process_time() - start < 10
+    assert is_linear(seconds)

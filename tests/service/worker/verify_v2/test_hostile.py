@@ -71,6 +71,7 @@ def test_a_hostile_gold_ends_quickly(tower: str) -> None:
 
 
 MARK = "hallmark_was_run"
+UNSAID = "73194.5"  # a gold that no folder's name holds
 PLANTED = [
     "__import__('os').system('touch {path}')",
     "exec(open('{path}','w').write('x'))",
@@ -95,10 +96,10 @@ def test_planted_code_never_runs(planted: str, tmp_path: Path) -> None:
     modules = set(sys.modules)
     for gold, completion in (
         (code, code),
-        ("1", code),
-        ("1", rf"\boxed{{{code}}}"),
-        (code, r"\boxed{1}"),
-        ("0", f"The answer is {code}"),
+        (UNSAID, code),
+        (UNSAID, rf"\boxed{{{code}}}"),
+        (code, rf"\boxed{{{UNSAID}}}"),
+        (UNSAID, f"The answer is {code}"),
     ):
         assert verdict(gold, completion) is not True or gold == code
     assert not target.exists()
