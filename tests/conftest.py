@@ -10,8 +10,9 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -111,7 +112,9 @@ class Server:
             time.sleep(0.05)
         raise AssertionError(f"the service did not get ready:\n{self.log.read_text()}")
 
-    def score(self, rewards: list[str], gold: object, completions: list[object], **more: object) -> dict[str, object]:
+    def score(
+        self, rewards: Sequence[str], gold: object, completions: Sequence[object], **more: object
+    ) -> dict[str, Any]:
         """Score one group; the answer's group."""
         body = {
             "rewards": [{"id": one} for one in rewards],
@@ -119,7 +122,7 @@ class Server:
         }
         response = self.http.post("/v1/score", json=body | more)
         assert response.status_code == 200, response.text
-        group: dict[str, object] = response.json()["groups"][0]
+        group: dict[str, Any] = response.json()["groups"][0]
         return group
 
     def stop(self) -> None:
@@ -149,7 +152,7 @@ def start_server(tmp_path: Path) -> Iterator[Callable[..., Server]]:
     """Start services with settings of one's own; they are stopped after the test."""
     running: list[Server] = []
 
-    def start(**settings: object) -> Server:
+    def start(**settings: Any) -> Server:
         running.append(Server(tmp_path / f"service-{len(running)}.log", **settings))
         running[-1].wait_ready()
         return running[-1]

@@ -10,6 +10,7 @@ import sys
 import time
 from collections import defaultdict
 from pathlib import Path
+from typing import Any
 
 from reward_service.worker.types import BadGold, TooLarge
 from reward_service.worker.verify.v2 import equal, extract, read_gold
@@ -20,7 +21,7 @@ GSM8K = SHARED / "data" / "gsm8k"
 MODELS = ("6b_finetuning", "6b_verification", "175b_finetuning", "175b_verification")
 
 
-def expanded(case: dict) -> tuple[str, str]:
+def expanded(case: dict[str, Any]) -> tuple[str, str]:
     """Gold and completion with their repeated parts written out."""
     gold, completion = case["gold"], case["completion"]
     for part in case.get("expand", []):
@@ -41,7 +42,7 @@ def verdict(gold: str, completion: str) -> bool | str:
         return "too_large"
 
 
-def is_right(case: dict, result: bool | str) -> bool:
+def is_right(case: dict[str, Any], result: bool | str) -> bool:
     """Whether a verdict is what the case expects; a null counts as no verdict of true."""
     if case["kind"] == "hang":
         return not (result is True and case.get("never_true"))

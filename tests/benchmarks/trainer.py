@@ -64,9 +64,13 @@ def run_trl(case: Case, *, model: str, data: Path, steps: int, folder: Path, url
         {"prompt": [{"role": "system", "content": SYSTEM}, {"role": "user", "content": row["question"]}]}
         for row in rows
     ]
+
+    def shortness(completions: Any, **_: Any) -> list[float | None]:
+        return [-float(len(one[0]["content"])) for one in completions]
+
     trainer = GRPOTrainer(
         model=model,
-        reward_funcs=lambda completions, **_: [-float(len(one[0]["content"])) for one in completions],
+        reward_funcs=shortness,
         args=GRPOConfig(
             output_dir=str(folder), max_steps=steps, per_device_train_batch_size=case.prompts * case.group,
             num_generations=case.group, max_completion_length=case.tokens, beta=case.kl_coef, temperature=TEMPERATURE,

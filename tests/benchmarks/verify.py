@@ -65,7 +65,7 @@ def hostile_stream() -> tuple[Groups, set[tuple[int, int]]]:
     groups = gsm8k(500)
     hangs = [case for case in map(json.loads, lines("cases/verification.jsonl")) if case["kind"] == "hang"]
     rng = random.Random(1)
-    places = set()
+    places: set[tuple[int, int]] = set()
     for n in range(len(groups) * 4 // 100):
         gold, completion = expanded(hangs[n % len(hangs)])
         g = rng.randrange(len(groups))
@@ -180,11 +180,11 @@ def compare(title: str, groups: Groups, rules: Sequence[str]) -> None:
             seconds, verdicts[name] = naive_loop(groups) if name == "naive" else service(groups, name)
             times[name].append(seconds)
     base = median(times["naive"])
-    for name, seconds in times.items():
+    for name, taken in times.items():
         same = sum(a == b for a, b in zip(verdicts[name], verdicts["naive"], strict=True))
-        rate = count / median(seconds)
+        rate = count / median(taken)
         print(
-            f"  {name:14} {median(seconds):7.2f} s  {rate:8.0f} /s  {base / median(seconds):6.2f} x naive"
+            f"  {name:14} {median(taken):7.2f} s  {rate:8.0f} /s  {base / median(taken):6.2f} x naive"
             f"   {same / count:7.2%} of the verdicts as naive, {verdicts[name].count(None)} null"
         )
 

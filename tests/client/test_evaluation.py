@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from grpo_client.backends.torch.sampling import noise
+from grpo_client.backends.draws import noise
 from grpo_client.evaluation import evaluation_metrics, evaluation_sampling, pass_at_k, reported_ks, summarise
 from grpo_client.train import train
 from grpo_client.types import Prompt, Sampling

@@ -82,7 +82,7 @@ def test_the_saved_model_reproduces_the_last_evaluation(configure: Configure) ->
     model = AutoModelForCausalLM.from_pretrained(folder / "final", dtype=torch.float32)
     tokenizer = AutoTokenizer.from_pretrained(folder / "final")
     for one in (one for one in read(folder / "evals.jsonl") if one["step"] == 3):
-        encoded = tokenizer.apply_chat_template(
+        encoded: Any = tokenizer.apply_chat_template(
             one["prompt"], add_generation_prompt=True, return_tensors="pt", return_dict=True
         )
         ids = model.generate(**encoded, do_sample=False, max_new_tokens=12, pad_token_id=0)[

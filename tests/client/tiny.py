@@ -29,7 +29,7 @@ TEMPLATE = (
 SPECIAL = ["<|end|>", "<|system|>", "<|user|>", "<|assistant|>"]
 
 
-def tiny_tokenizer() -> PreTrainedTokenizerFast:
+def tiny_tokenizer() -> Any:
     letters = sorted(pre_tokenizers.ByteLevel.alphabet())
     tokenizer = Tokenizer(models.BPE(vocab={letter: i for i, letter in enumerate(letters)}, merges=[]))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -56,11 +56,11 @@ SMALL: dict[str, Any] = {
 }
 
 
-def tiny_config(**changes: object) -> LlamaConfig:
+def tiny_config(**changes: Any) -> LlamaConfig:
     return LlamaConfig(**(SMALL | changes))
 
 
-_WINDOW = {"sliding_window": 6, "layer_types": ["sliding_attention", "full_attention"]}
+_WINDOW: dict[str, Any] = {"sliding_window": 6, "layer_types": ["sliding_attention", "full_attention"]}
 ARCHITECTURES: dict[str, Callable[[], PreTrainedConfig]] = {
     "llama": tiny_config,
     "qwen2": lambda: Qwen2Config(**SMALL),
@@ -68,7 +68,7 @@ ARCHITECTURES: dict[str, Callable[[], PreTrainedConfig]] = {
     "gemma3": lambda: Gemma3TextConfig(**SMALL, **_WINDOW, head_dim=8, query_pre_attn_scalar=8),
     "mistral": lambda: MistralConfig(**SMALL, sliding_window=6, head_dim=8),
     "qwen3_moe": lambda: Qwen3MoeConfig(
-        **SMALL, head_dim=8, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=32
+        **(SMALL | {"head_dim": 8}), num_experts=4, num_experts_per_tok=2, moe_intermediate_size=32
     ),
 }
 
@@ -76,7 +76,8 @@ ARCHITECTURES: dict[str, Callable[[], PreTrainedConfig]] = {
 def tiny_model(config: object = None, seed: int = 0) -> PreTrainedModel:
     torch.manual_seed(seed)
     model: PreTrainedModel = AutoModelForCausalLM.from_config(config or tiny_config(), dtype=torch.float32)
-    return model.eval()
+    model.eval()
+    return model
 
 
 def save_tiny(folder: Path, seed: int = 0) -> str:

@@ -62,7 +62,7 @@ def check_final_model(folder: Path, answers: list[dict[str, Any]]) -> None:
     model = AutoModelForCausalLM.from_pretrained(folder / "final", dtype=torch.float32)
     tokenizer = AutoTokenizer.from_pretrained(folder / "final")
     for one in answers:
-        encoded = tokenizer.apply_chat_template(
+        encoded: Any = tokenizer.apply_chat_template(
             one["prompt"], add_generation_prompt=True, return_tensors="pt", return_dict=True
         )
         ids = model.generate(**encoded, do_sample=False, max_new_tokens=24)[0, encoded["input_ids"].shape[1] :]

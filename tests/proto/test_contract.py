@@ -6,14 +6,14 @@ import json
 from pathlib import Path
 
 import pytest
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 from reward_proto import v1
 
 from reward_service.app import create_app
 from tests.conftest import ROOT, Server
 
 CONTRACT = ROOT / "proto" / "v1"
-MODELS = {
+MODELS: dict[str, tuple[type[BaseModel], type[BaseModel]]] = {
     "score": (v1.ScoreRequest, v1.ScoreResponse),
     "verify": (v1.VerifyRequest, v1.VerifyResponse),
     "alias": (v1.AliasRequest, v1.AliasInfo),

@@ -6,7 +6,7 @@ import json
 import sqlite3
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -223,7 +223,7 @@ def test_a_move_without_a_condition_is_428_and_an_unreadable_one_400(
 
 
 @pytest.fixture(scope="module")
-def aliased(tmp_path_factory: pytest.TempPathFactory) -> Server:
+def aliased(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """One service with a store for the tests that move nothing."""
     folder = tmp_path_factory.mktemp("aliases")
     (folder / "suites.yaml").write_text(TWO_VERSIONS)
@@ -302,7 +302,7 @@ def test_an_alias_is_never_all_digits(text: str, is_one: bool) -> None:
 )
 def test_only_the_token_moves_an_alias(sent: str | None, code: int, aliased: Server) -> None:
     headers = {"If-None-Match": "*"} | ({} if sent is None else {"Authorization": sent})
-    raw = {name: value.encode("latin-1") for name, value in headers.items()}
+    raw = {name.encode(): value.encode("latin-1") for name, value in headers.items()}
     answer = aliased.http.put("/v1/aliases/mine/unmoved", json=body("mine@1"), headers=raw)
     assert answer.status_code == code
     assert ("www-authenticate" in answer.headers) == (code == 401)

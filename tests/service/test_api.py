@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -92,7 +93,7 @@ def test_the_same_reward_under_two_names(server: Server) -> None:
 
 
 def test_verify_answers_equal_or_not_or_null(server: Server) -> None:
-    items = [
+    items: list[dict[str, Any]] = [
         {"gold": "1/2", "completion": r"so \boxed{0.5}"},
         {"gold": "1/2", "completion": "0.4"},
         {"gold": None, "completion": "0.5"},

@@ -116,14 +116,14 @@ def test_a_plugin_that_fails_harms_only_its_items(tmp_path: Path, start_server: 
     rewards = [f"bad.{name}@1" for name in names] + ["r1.int@1"]
     group = server.score(rewards, None, ["hang", "die", "7"])
     statuses = group["statuses"]
-    assert statuses["bad.raises@1"] == ["error"] * 3  # type: ignore[index]
-    assert statuses["bad.hangs@1"] == ["timeout", "scored", "scored"]  # type: ignore[index]
-    assert statuses["bad.prints@1"] == ["scored"] * 3  # type: ignore[index]
-    assert statuses["bad.exits@1"] == ["error"] * 3  # type: ignore[index]
-    assert statuses["bad.dies@1"] == ["scored", "crashed", "scored"]  # type: ignore[index]
-    assert statuses["bad.nan@1"] == ["error"] * 3  # type: ignore[index]
-    assert group["scores"]["r1.int@1"] == [0.0, 0.0, 0.5]  # type: ignore[index]
-    assert group["details"]["bad.raises@1"][0] == {"error": "KeyError"}  # type: ignore[index]
+    assert statuses["bad.raises@1"] == ["error"] * 3
+    assert statuses["bad.hangs@1"] == ["timeout", "scored", "scored"]
+    assert statuses["bad.prints@1"] == ["scored"] * 3
+    assert statuses["bad.exits@1"] == ["error"] * 3
+    assert statuses["bad.dies@1"] == ["scored", "crashed", "scored"]
+    assert statuses["bad.nan@1"] == ["error"] * 3
+    assert group["scores"]["r1.int@1"] == [0.0, 0.0, 0.5]
+    assert group["details"]["bad.raises@1"][0] == {"error": "KeyError"}
     log = server.log.read_text()
     assert "\x1b" not in log
     assert len(log) < 200_000

@@ -6,6 +6,7 @@ import importlib.metadata
 import io
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -102,7 +103,7 @@ def test_lengths_are_counted_through_the_template_and_over_long_rows_named(tmp_p
     ],
 )
 def test_data_that_a_run_would_refuse_as_a_whole_is_refused(
-    changes: dict[str, object], refusal: str, tmp_path: Path
+    changes: dict[str, Any], refusal: str, tmp_path: Path
 ) -> None:
     report = report_on(tmp_path, asked("a"), asked("b"), **changes)
     assert any(refusal in one for one in report.refusals)

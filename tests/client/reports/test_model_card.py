@@ -22,15 +22,13 @@ from tests.conftest import Server
 
 RIGHT: Metrics = {"eval/reward_id": "math.equal@1", "eval/reward_digest": "sha256:e"}
 ROWS: list[Metrics] = [
-    {"step": 0, "eval/accuracy": 0.25, "eval/null": 1} | RIGHT,
+    {"step": 0, "eval/accuracy": 0.25, "eval/null": 1, **RIGHT},
     {"step": 1, "reward": 0.5, "rewards/r1.int@1/mean": 0.125, "reward/null/timeout": 2, "reward/suite": "r1@1"},
-    {"step": 2, "reward": 0.75, "rewards/r1.int@1/mean": 0.25, "reward/null/timeout": 0, "reward/suite": "r1@1"}
-    | {"eval/accuracy": 0.875, "eval/null": 0}
-    | RIGHT,
-    {"step": 3, "reward": 1.0, "rewards/r1.int@1/mean": 0.5, "reward/null/timeout": 1, "reward/suite": "r1@1"}
-    | {"eval/accuracy": 0.5, "eval/null": 0}
-    | RIGHT,
-]
+    {"step": 2, "reward": 0.75, "rewards/r1.int@1/mean": 0.25, "reward/null/timeout": 0, "reward/suite": "r1@1",
+     "eval/accuracy": 0.875, "eval/null": 0, **RIGHT},
+    {"step": 3, "reward": 1.0, "rewards/r1.int@1/mean": 0.5, "reward/null/timeout": 1, "reward/suite": "r1@1",
+     "eval/accuracy": 0.5, "eval/null": 0, **RIGHT},
+]  # fmt: skip
 VERSIONS = {"hallmark-rl": "0.1.0", "torch": "2.13.0"}
 
 

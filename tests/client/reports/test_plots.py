@@ -71,7 +71,12 @@ def test_panels_without_a_point_are_left_out_but_for_reward_and_accuracy(
 def test_the_plot_is_drawn_again_at_each_evaluation_and_at_the_end(tmp_path: Path) -> None:
     plotter, drawn = Plotter(), []
     plotter.on_start(TrainConfig(suite="r1@1"), tmp_path)
-    for row in ({"step": 0, "eval/accuracy": 0.5}, {"step": 1, "reward": 0.5}, {"step": 2, "eval/accuracy": None}):
+    rows: list[Metrics] = [
+        {"step": 0, "eval/accuracy": 0.5},
+        {"step": 1, "reward": 0.5},
+        {"step": 2, "eval/accuracy": None},
+    ]
+    for row in rows:
         write(tmp_path, [row])
         (tmp_path / "reward.png").unlink(missing_ok=True)
         plotter.on_step(row)
@@ -99,7 +104,7 @@ def test_a_plot_that_cannot_be_drawn_is_said_once_and_ends_nothing(tmp_path: Pat
 
 def test_a_run_draws_its_plot_while_it_goes_on(configure: Configure) -> None:
     config = configure()
-    seen = []
+    seen: list[tuple[object, bool]] = []
 
     class Looks(Callback):
         def on_save(self, step: int, path: Path) -> None:

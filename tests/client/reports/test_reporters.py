@@ -283,7 +283,7 @@ def test_a_report_is_asked_for_once_however_often_it_is_named() -> None:
 def test_a_whole_run_is_reported_as_its_rows_say(configure: Configure) -> None:
     folder = train(configure(report_to=["tensorboard", "wandb"]), Console(file=io.StringIO()))
     rows = read(folder / "metrics.jsonl")
-    shown = scalars(folder)
+    shown: dict[str, Any] = scalars(folder)
     assert shown["reward"] == [(row["step"], pytest.approx(row["reward"])) for row in rows if "reward" in row]
     assert shown["eval/accuracy"] == [(n, pytest.approx(rows[n]["eval/accuracy"])) for n in (0, 2, 3)]
     (file,) = offline_files(folder)

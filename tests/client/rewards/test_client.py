@@ -168,4 +168,4 @@ def test_an_answer_about_a_reward_that_is_odd_is_refused_with_its_path(path: str
         RewardClient(url) as client,
         pytest.raises(RewardServiceError, match=f"{path} broke the contract"),
     ):
-        client.resolve(**wanted)  # type: ignore[arg-type]
+        client.resolve(**wanted)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -109,12 +110,12 @@ def test_what_can_move_a_number_moves_the_digest(
 
 
 def test_id_parameters_uses_and_lock_are_in_the_digest() -> None:
-    base = {"closure": {"m:f": "1"}, "params": {}, "uses": {}, "lock": {}}
+    base: dict[str, Any] = {"closure": {"m:f": "1"}, "params": {}, "uses": {}, "lock": {}}
     digests = {
-        digest.digest_of("a@1", **base),  # type: ignore[arg-type]
-        digest.digest_of("a@2", **base),  # type: ignore[arg-type]
-        digest.digest_of("a@1", **base | {"params": {"x": 1}}),  # type: ignore[arg-type]
-        digest.digest_of("a@1", **base | {"uses": {"b@1": "sha256:1"}}),  # type: ignore[arg-type]
-        digest.digest_of("a@1", **base | {"lock": {"sympy": "1.14.0"}}),  # type: ignore[arg-type]
+        digest.digest_of("a@1", **base),
+        digest.digest_of("a@2", **base),
+        digest.digest_of("a@1", **base | {"params": {"x": 1}}),
+        digest.digest_of("a@1", **base | {"uses": {"b@1": "sha256:1"}}),
+        digest.digest_of("a@1", **base | {"lock": {"sympy": "1.14.0"}}),
     }
     assert len(digests) == 5

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from transformers import Lfm2Config
@@ -46,7 +47,11 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], str]:
 @pytest.fixture(scope="session")
 def recurrent(tmp_path_factory: pytest.TempPathFactory) -> str:
     """A tiny LFM2: convolutions that keep a state, and attention. mlx-lm wants names that transformers has dropped."""
-    layers = {"layer_types": ["conv", "full_attention"], "conv_L_cache": 3, "block_auto_adjust_ff_dim": False}
+    layers: dict[str, Any] = {
+        "layer_types": ["conv", "full_attention"],
+        "conv_L_cache": 3,
+        "block_auto_adjust_ff_dim": False,
+    }
     path = tmp_path_factory.mktemp("recurrent")
     tiny_model(Lfm2Config(**SMALL, **layers)).save_pretrained(path)
     tiny_tokenizer().save_pretrained(path)

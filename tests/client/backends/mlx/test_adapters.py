@@ -13,9 +13,9 @@ import mlx.core as mx
 import mlx_lm
 import numpy as np
 import pytest
-from mlx.utils import tree_flatten
 
 from grpo_client.backends.mlx.backend import MlxBackend
+from grpo_client.backends.mlx.trees import named
 from grpo_client.config import TrainConfig
 from grpo_client.errors import ConfigError
 from grpo_client.learning.losses import make_loss
@@ -44,7 +44,8 @@ def logprobs(backend: MlxBackend) -> tuple[list[float], list[float]]:
 
 def greedy(model: Any, ids: tuple[int, ...], count: int) -> list[int]:
     """The likeliest tokens by mlx-lm's own generation."""
-    found = [step.token for step in mlx_lm.stream_generate(*model, list(ids), max_tokens=count)]
+    network, tokenizer = model
+    found = [step.token for step in mlx_lm.stream_generate(network, tokenizer, list(ids), max_tokens=count)]
     return found[:count]
 
 
@@ -67,10 +68,10 @@ def test_the_reference_of_a_fresh_adapter_is_the_model_under_it(kind: dict[str, 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_only_the_adapter_learns(kind: dict[str, Any], settings: Settings) -> None:
-    before = dict(tree_flatten(MlxBackend(settings(kl_coef=0.1, **kind)).model.parameters()))
+    before = dict(named(MlxBackend(settings(kl_coef=0.1, **kind)).model.parameters()))
     moved = {
         name
-        for name, one in tree_flatten(learnt(settings(kl_coef=0.1, **kind)).model.parameters())
+        for name, one in named(learnt(settings(kl_coef=0.1, **kind)).model.parameters())
         if not mx.array_equal(one, before[name])
     }
     assert {name.rsplit(".", 1)[1] for name in moved} == {"lora_a", "lora_b"} | ({"m"} if "dora" in kind else set())
@@ -79,7 +80,7 @@ def test_only_the_adapter_learns(kind: dict[str, Any], settings: Settings) -> No
 
 def test_targets_name_the_layers_that_are_adapted(settings: Settings) -> None:
     backend = MlxBackend(settings(lora_rank=2, lora_targets=("q_proj", "mlp.up_proj")))
-    names = {name.split(".", 3)[3] for name, _ in tree_flatten(backend.model.trainable_parameters())}
+    names = {name.split(".", 3)[3] for name, _ in named(backend.model.trainable_parameters())}
     assert names == {f"{layer}.lora_{x}" for layer in ("self_attn.q_proj", "mlp.up_proj") for x in "ab"}
 
 
@@ -110,7 +111,7 @@ def test_an_adapter_learns_on_a_quantised_model(
     policy, reference = logprobs(backend)
     assert reference == start
     assert np.abs(np.subtract(policy, reference)).max() > 1e-2
-    kept = dict(tree_flatten(backend.model.parameters()))
+    kept = dict(named(backend.model.parameters()))
     assert kept["model.layers.0.mlp.up_proj.linear.weight"].dtype == mx.uint32
     backend.save(tmp_path)
     want = draw(backend, GREEDY)

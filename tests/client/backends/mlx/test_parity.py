@@ -13,12 +13,13 @@ import mlx.nn as nn
 import numpy as np
 import pytest
 import torch
-from mlx.utils import tree_flatten
+from transformers import PreTrainedModel
 
 from grpo_client.backends.mlx.backend import MLX_OPS, MlxBackend
 from grpo_client.backends.mlx.forward import plain_logprobs, shared_logprobs
 from grpo_client.backends.mlx.head import cut_model
 from grpo_client.backends.mlx.models import load_model
+from grpo_client.backends.mlx.trees import named
 from grpo_client.backends.torch.backend import TORCH_OPS, TorchBackend
 from grpo_client.backends.torch.forward import shared_logprobs as torch_logprobs
 from grpo_client.config import TrainConfig
@@ -55,10 +56,10 @@ def test_logprobs_are_those_of_pytorch(name: str, saved: Callable[[str], str]) -
         assert np.array(mask).sum(1).tolist() == [len(row.token_ids) for row in batch.rows]
 
 
-def torch_gradients(model: torch.nn.Module, batch: Batch, loss_fn: LossFn) -> dict[str, Any]:
+def torch_gradients(model: PreTrainedModel, batch: Batch, loss_fn: LossFn) -> dict[str, Any]:
     logprobs, mask = torch_logprobs(model, batch, temperature=0.7)
     loss_fn(TORCH_OPS, _inputs(batch, logprobs, mask, torch.tensor), batch.denominators).loss.backward()
-    return {name: weight.grad.numpy() for name, weight in model.named_parameters()}
+    return {name: weight.grad.numpy() for name, weight in model.named_parameters() if weight.grad is not None}
 
 
 def mlx_gradients(folder: str, batch: Batch, loss_fn: LossFn) -> dict[str, Any]:
@@ -67,9 +68,10 @@ def mlx_gradients(folder: str, batch: Batch, loss_fn: LossFn) -> dict[str, Any]:
 
     def loss() -> mx.array:
         logprobs, mask = shared_logprobs(parts, batch, temperature=0.7)
-        return loss_fn(MLX_OPS, _inputs(batch, logprobs, mask, mx.array), batch.denominators).loss
+        value: mx.array = loss_fn(MLX_OPS, _inputs(batch, logprobs, mask, mx.array), batch.denominators).loss
+        return value
 
-    return {name: np.array(one) for name, one in tree_flatten(nn.value_and_grad(model, loss)()[1])}
+    return {name: np.array(one) for name, one in named(nn.value_and_grad(model, loss)()[1])}
 
 
 def _inputs(batch: Batch, logprobs: Any, mask: Any, array: Callable[[Any], Any]) -> LossInputs:
@@ -123,7 +125,7 @@ def test_three_optimizer_steps_stay_together(
         assert got.loss == pytest.approx(want.loss, rel=1e-3, abs=1e-5)
         assert got.grad_norm == pytest.approx(want.grad_norm, rel=1e-3)
         assert got.metrics == pytest.approx(want.metrics, rel=1e-3, abs=1e-5)
-    weights = dict(tree_flatten(ours.model.parameters()))
+    weights = dict(named(ours.model.parameters()))
     for key, weight in theirs.model.named_parameters():
         np.testing.assert_allclose(np.array(weights[key]), weight.detach().numpy(), atol=1e-4, err_msg=key)
     again, want_again = (in_order(one.with_logprobs(step_batch(), old=True, ref=False)) for one in (ours, theirs))

@@ -104,8 +104,8 @@ def test_layers_that_keep_a_state_are_sampled_in_batches_and_trained_on_whole_ro
     for one in PROMPTS:
         assert ids_of(draw(backend, prompts=[one]))[one.index] == ids_of(groups)[one.index]
     for index, group in groups.items():
-        for one, want in zip(group, trained_logprobs(backend, index, group), strict=True):
-            assert one.sampling_logprobs == pytest.approx(want, abs=5e-5)
+        for rollout, want in zip(group, trained_logprobs(backend, index, group), strict=True):
+            assert rollout.sampling_logprobs == pytest.approx(want, abs=5e-5)
     loss_fn = make_loss(config.loss_config())
     again = MlxBackend(config.model_copy(update={"checkpoint_activations": True}))
     norms = [each.update(step_batch(), loss_fn, learning_rate=1e-3).grad_norm for each in (backend, again)]

@@ -10,10 +10,10 @@ from typing import Any
 import mlx.core as mx
 import numpy as np
 import pytest
-from mlx.utils import tree_flatten
 
 from grpo_client.backends.mlx import head as mlx_head
 from grpo_client.backends.mlx.backend import MlxBackend
+from grpo_client.backends.mlx.trees import named
 from grpo_client.config import TrainConfig
 from grpo_client.errors import ConfigError
 from grpo_client.learning.losses import make_loss
@@ -25,7 +25,7 @@ Settings = Callable[..., TrainConfig]
 
 
 def weights(backend: MlxBackend) -> dict[str, Any]:
-    return {name: np.array(one.astype(mx.float32)) for name, one in tree_flatten(backend.model.parameters())}
+    return {name: np.array(one.astype(mx.float32)) for name, one in named(backend.model.parameters())}
 
 
 def stepped(config: TrainConfig, steps: int = 2) -> tuple[MlxBackend, list[float]]:
@@ -95,12 +95,12 @@ def test_a_batch_whose_rows_make_no_gradient_takes_no_step(settings: Settings) -
 def test_bfloat16_computes_on_float32_weights_so_small_steps_add_up(settings: Settings) -> None:
     config = settings(dtype="bfloat16")
     backend = MlxBackend(config)
-    assert {one.dtype for _, one in tree_flatten(backend.model.parameters())} == {mx.bfloat16}
-    start = dict(tree_flatten(backend._optimizer.weights))
+    assert {one.dtype for _, one in named(backend.model.parameters())} == {mx.bfloat16}
+    start = dict(named(backend._optimizer.weights))
     loss_fn = make_loss(config.loss_config())
     for _ in range(3):
         backend.update(step_batch(), loss_fn, learning_rate=1e-6)
-    moved = dict(tree_flatten(backend._optimizer.weights))
+    moved = dict(named(backend._optimizer.weights))
     gaps = [np.abs(np.array(moved[name] - one)).max() for name, one in start.items()]
     assert all(gap > 1e-6 for gap in gaps)  # far below what bfloat16 can tell from weights around 0.3
     in_float32 = MlxBackend(settings())

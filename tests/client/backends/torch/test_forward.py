@@ -151,9 +151,9 @@ def test_every_architecture_shares_prompts_and_gives_the_numbers_of_each_row_alo
     sampling = Sampling(group_size=3, max_tokens=10, temperature=TEMPERATURE, rows=6)
     prompts = [Prompt(i, [], tuple(ids), "7") for i, ids in enumerate(PROMPTS)]
     for place, group in sample_groups(model, prompts, sampling, stop_ids=frozenset(range(0, 260, 5))):
-        for one in group:
-            got = plain_row(model, PROMPTS[place], one.token_ids)
-            torch.testing.assert_close(torch.tensor(one.sampling_logprobs), got, atol=5e-5, rtol=5e-5)
+        for rollout in group:
+            got = plain_row(model, PROMPTS[place], rollout.token_ids)
+            torch.testing.assert_close(torch.tensor(rollout.sampling_logprobs), got, atol=5e-5, rtol=5e-5)
 
 
 def test_a_model_that_keeps_more_than_keys_takes_the_plain_pass_and_says_so() -> None:

@@ -17,7 +17,8 @@ from tests.client.tiny import save_adapter, save_tiny, tiny_config, tiny_model, 
 def logits(model: Any) -> torch.Tensor:
     ids = torch.arange(40).reshape(2, 20) * 6 % 250
     with torch.no_grad():
-        return model(ids).logits
+        found: torch.Tensor = model(ids).logits
+    return found
 
 
 def test_a_merged_model_is_base_plus_adapter(tiny: str, run: Run, tmp_path: Path) -> None:

@@ -181,7 +181,7 @@ def test_a_narrowed_draw_follows_the_renormalised_softmax_of_what_transformers_k
         TopPLogitsWarper(sampling.top_p) if sampling.top_p < 1 else None,
         MinPLogitsWarper(sampling.min_p) if sampling.min_p else None,
     ):
-        scores = scores if warper is None else warper(torch.zeros(1, 1), scores)
+        scores = scores if warper is None else warper(torch.LongTensor([[0]]), scores)
     assert kept is not None
     assert torch.equal(kept[0], scores[0] > -torch.inf)
     want = scores[0].softmax(-1)

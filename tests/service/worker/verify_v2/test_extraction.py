@@ -66,6 +66,7 @@ def test_the_committed_answer_is_found_by_its_rule(completion: str, answer: str,
 def test_the_span_holds_the_answer(completion: str, answer: str, rule: str) -> None:
     found = extract(completion)
     assert found is not None
+    assert found.span is not None
     start, end = found.span
     assert completion[start:end].strip() == found.answer
 

@@ -144,6 +144,7 @@ def test_sets_ignore_order_and_miss_no_member(members: list[int], chance: random
 def test_any_text_is_read_or_left_alone(text: str) -> None:
     found = extract(text)
     if found is not None:
+        assert found.span is not None
         start, end = found.span
         assert text[start:end].strip() == found.answer
         try:
