@@ -16,7 +16,7 @@ from grpo_client.penalty import kl_penalties
 from grpo_client.ranks import own_rows
 from grpo_client.rewards.client import Manifest, RewardClient
 from grpo_client.rewards.nulls import ON_NULL
-from grpo_client.rollout import Rollouts, Sampler
+from grpo_client.rollout import Rollouts, Sampler, sampling_of
 from grpo_client.storage.provenance import record, reward_changes
 from grpo_client.types import Group, Prompt, Sampling
 
@@ -27,17 +27,8 @@ Cut = Callable[[Sequence[Group], Advantages], list[Batch]]  # -> the batches of 
 
 def sampling(config: TrainConfig, *, step: int) -> Sampling:
     """How completions are sampled in a step."""
-    return Sampling(
-        group_size=config.group_size,
-        max_tokens=config.max_completion_length,
-        temperature=config.temperature,
-        top_k=config.top_k,
-        top_p=config.top_p,
-        min_p=config.min_p,
-        ignore_eos=config.ignore_eos,
-        rows=config.sampling_rows,
-        seed=config.seed,
-        step=step,
+    return sampling_of(
+        config, group_size=config.group_size, temperature=config.temperature, ignore_eos=config.ignore_eos, step=step
     )
 
 
@@ -45,7 +36,7 @@ def collect(config: TrainConfig, sampler: Sampler, manifests: Iterator[Manifest]
     """Groups sampled and scored, dead ones sampled anew where that is asked for, nulls judged by --on-null."""
     sample = partial(sampler.rollouts, phase="train")
     if config.dynamic_sampling == "resample":
-        sample = partial(sampler.resampled, phase="train", spare=prompts.spare(), rounds=config.max_resample)
+        sample = partial(sampler.resampled, phase="train", spare=prompts.spare())
     judge = ON_NULL[config.on_null]
 
     def collected(asked: Sequence[Prompt], step: int) -> Rollouts:

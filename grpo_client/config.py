@@ -147,7 +147,6 @@ class TrainConfig(BaseModel):
         description="Groups of equal rewards, which teach nothing: count them in the denominators (off), leave them "
         "out (drop), or leave them out and sample other prompts in their place (resample).",
     )
-    max_resample: int = Field(default=3, ge=1, description="Rounds of resampling in a step.")
     mask_truncated: Annotated[bool, _alias("--mask-truncated-completions")] = Field(
         default=False, description="Completions cut at the length limit do not count in loss and denominators."
     )
@@ -297,7 +296,6 @@ class TrainConfig(BaseModel):
     metrics_port: int | None = Field(
         default=None, ge=0, le=65_535, description="Port on which Prometheus can read the trainer; 0 takes a free one."
     )
-    metrics_host: str = Field(default="127.0.0.1", description="Address that this port is opened on.")
 
     @model_validator(mode="after")
     def _fits_together(self) -> TrainConfig:

@@ -13,7 +13,7 @@ from typing import Any
 from grpo_client.config import TrainConfig
 from grpo_client.errors import ConfigError
 from grpo_client.rewards.client import Manifest
-from grpo_client.rollout import Sampler
+from grpo_client.rollout import Sampler, sampling_of
 from grpo_client.types import Group, Metrics, Prompt, Sampling
 
 _PROMPTS_AT_ONCE = 64
@@ -42,16 +42,8 @@ class Evaluation:
 
 def evaluation_sampling(config: TrainConfig) -> Sampling:
     """How evaluation samples: with the same noise at each step, which no step of training draws."""
-    return Sampling(
-        group_size=config.eval_samples,
-        max_tokens=config.max_completion_length,
-        temperature=config.eval_temperature,
-        top_k=config.top_k,
-        top_p=config.top_p,
-        min_p=config.min_p,
-        rows=max(config.sampling_rows, config.eval_samples),
-        seed=config.seed,
-        stream=_NOISE_STREAM,
+    return sampling_of(
+        config, group_size=config.eval_samples, temperature=config.eval_temperature, stream=_NOISE_STREAM
     )
 
 

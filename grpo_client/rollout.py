@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from reward_proto import v1
 
 from grpo_client.backends.base import Backend
+from grpo_client.config import TrainConfig
 from grpo_client.errors import RewardServiceError
 from grpo_client.learning.advantages import dead_groups
 from grpo_client.ranks import all_groups, own_places
@@ -19,6 +20,7 @@ from grpo_client.types import Group, Prompt, Rollout, Sampling, Scores
 
 _SCORING_THREADS = 4
 _LOOK_UP_SECONDS = 0.5
+_RESAMPLING_ROUNDS = 3  # where nearly all groups are dead, a step still ends: it takes four times as long at most
 _PATIENCE_SECONDS = 5.0  # with a service that is silent, once the run is asked to end
 
 
@@ -38,6 +40,31 @@ class Rollouts:
             self.waiting_seconds + other.waiting_seconds,
             self.suite,
         )
+
+
+def sampling_of(
+    config: TrainConfig,
+    *,
+    group_size: int,
+    temperature: float,
+    ignore_eos: bool = False,
+    step: int = 0,
+    stream: int = 0,
+) -> Sampling:
+    """How completions are sampled: what training, evaluation and generation do alike is the config's to say."""
+    return Sampling(
+        group_size=group_size,
+        max_tokens=config.max_completion_length,
+        temperature=temperature,
+        top_k=config.top_k,
+        top_p=config.top_p,
+        min_p=config.min_p,
+        ignore_eos=ignore_eos,
+        rows=max(config.sampling_rows, group_size),
+        seed=config.seed,
+        step=step,
+        stream=stream,
+    )
 
 
 class Sampler:
@@ -76,14 +103,13 @@ class Sampler:
         *,
         phase: str,
         spare: Iterator[Prompt],
-        rounds: int,
     ) -> Rollouts:
-        """The same, and for each dead group another prompt's, from `spare`, until enough are alive or rounds are over.
+        """The same, and for each dead group another prompt's, from `spare`, until enough are alive, for three rounds.
 
         All groups are returned, dead ones too. A prompt is sampled once a step: its noise would be the same again.
         """
         rollouts = self.rollouts(prompts, sampling, manifest, phase=phase)
-        for _ in range(rounds):
+        for _ in range(_RESAMPLING_ROUNDS):
             missing = len(prompts) - dead_groups([group.scores.totals for group in rollouts.groups]).count(False)
             seen = {group.prompt.index for group in rollouts.groups}
             drawn = {prompt.index: prompt for prompt in itertools.islice(spare, missing) if prompt.index not in seen}

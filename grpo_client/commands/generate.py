@@ -14,8 +14,9 @@ from grpo_client.data.examples import Example
 from grpo_client.data.prompts import prompt_builder, training_examples
 from grpo_client.errors import ConfigError
 from grpo_client.options.flags import Flag
+from grpo_client.rollout import sampling_of
 from grpo_client.terminal import printable
-from grpo_client.types import Prompt, Sampling
+from grpo_client.types import Prompt
 
 _SUMMARY = "Sample completions through the chat template and the sampler of training, and print them."
 _EXAMPLES = """examples:
@@ -63,16 +64,7 @@ def main(arguments: Sequence[str]) -> int:
 def completions(config: GenerateConfig, backend: Backend, rows: Sequence[Example]) -> Iterator[str]:
     """Each prompt and its completions as text for a terminal, as groups finish."""
     prompts = prompt_builder(config)(rows, backend.tokenizer)
-    sampling = Sampling(
-        group_size=config.completions,
-        max_tokens=config.max_completion_length,
-        temperature=config.sampling_temperature,
-        top_k=config.top_k,
-        top_p=config.top_p,
-        min_p=config.min_p,
-        rows=max(config.sampling_rows, config.completions),
-        seed=config.seed,
-    )
+    sampling = sampling_of(config, group_size=config.completions, temperature=config.sampling_temperature)
     for place, rollouts in backend.sample(prompts, sampling):
         yield _heading(prompts[place])
         for number, rollout in enumerate(rollouts, start=1):

@@ -17,7 +17,7 @@ class Alias:
     aliases: tuple[str, ...]
 
 
-# What looks like one of our settings, or stands in TRL's and mlx_lm's place for one, and is not the same.
+# What looks like one of our settings, stands in TRL's and mlx_lm's place for one, or was one, and is not the same.
 DIFFERENT = {
     "epsilon": "in TRL it clips the ratio (--clip-low, --clip-high), in mlx-lm-lora it guards the std of advantages "
     "against 0 (fixed at 1e-4 here)",
@@ -60,6 +60,9 @@ DIFFERENT = {
     "logging_steps": "every step is logged",
     "steps_per_report": "every step is logged",
     "use_vllm": "sampling is built in",
+    "max_resample": "--dynamic-sampling resample takes three rounds in a step; leave it out",
+    "metrics_host": "--metrics-port is open to this machine alone; leave it out, and put a proxy before the port where "
+    "another machine is to read it",
 }
 
 

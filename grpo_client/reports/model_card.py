@@ -26,7 +26,7 @@ _HUB_ID = re.compile(r"[\w][\w.-]*/[\w][\w.-]*")
 _FILES = {".gguf", ".json", ".jsonl"}
 # Of a machine or of the moment: another run of the same training has others.
 _NOT_OF_THE_TRAINING = frozenset(
-    {"output_dir", "overwrite", "resume", "run_name", "report_to", "metrics_port", "metrics_host", "dry_run"}
+    {"output_dir", "overwrite", "resume", "run_name", "report_to", "metrics_port", "dry_run"}
 )
 _SETTINGS = (
     *("loss", "objective", "advantages", "scale_rewards", "kl_coef", "kl_estimator", "kl_in", "num_iterations"),

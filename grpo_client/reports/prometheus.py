@@ -18,6 +18,7 @@ from grpo_client.reports.callbacks import Callback
 from grpo_client.storage.provenance import versions
 from grpo_client.types import Metrics
 
+_HOST = "127.0.0.1"  # who may read a run is for a proxy to say, not for the trainer
 _PREFIX = "hallmark_train_"
 _NULL = "reward/null/"
 # (name, documentation, key of the row, what one of the row's units is in the metric's)
@@ -51,23 +52,20 @@ class _Seen:
 
 
 class Exporter(Callback, Collector):
-    """Serves a run's metrics over HTTP on a registry of its own, until it is closed.
+    """Serves a run's metrics over HTTP to this machine, on a registry of its own, until it is closed.
 
-    Raises ConfigError where the address cannot be had. `url` is where it answers.
+    Raises ConfigError where the port cannot be had. `url` is where it answers.
     """
 
-    def __init__(self, host: str, port: int) -> None:
+    def __init__(self, port: int) -> None:
         self._seen = _Seen(at=time.monotonic())
         registry = CollectorRegistry(auto_describe=False)
         registry.register(self)
         try:
-            self._server, self._thread = start_http_server(port, addr=host, registry=registry)
+            self._server, self._thread = start_http_server(port, addr=_HOST, registry=registry)
         except OSError as error:
-            raise ConfigError(
-                f"--metrics-port {port} on --metrics-host {host}: {error.strerror}; choose another, or leave it out"
-            ) from error
-        name = f"[{host}]" if ":" in host else host
-        self.url = f"http://{name}:{self._server.server_port}/metrics"
+            raise ConfigError(f"--metrics-port {port}: {error.strerror}; choose another, or leave it out") from error
+        self.url = f"http://{_HOST}:{self._server.server_port}/metrics"
 
     def close(self) -> None:
         """Stop answering and free the port."""

@@ -42,7 +42,7 @@ def observers(config: TrainConfig, say: Say) -> Iterator[list[Callback]]:
         reporters = {name: REPORTERS[name](say) for name in dict.fromkeys(config.report_to)}
         callbacks: list[Callback] = []
         if config.metrics_port is not None:
-            exporter = stack.enter_context(contextlib.closing(Exporter(config.metrics_host, config.metrics_port)))
+            exporter = stack.enter_context(contextlib.closing(Exporter(config.metrics_port)))
             say(f"metrics for Prometheus at {exporter.url}")
             callbacks.append(exporter)
         named = {PLOT: Plotter()} | reporters

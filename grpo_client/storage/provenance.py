@@ -19,7 +19,7 @@ _MAY_CHANGE = frozenset(
         *("reward_url", "reward_timeout", "reward_retry_seconds", "on_null", "max_null_fraction", "max_not_finite"),
         *("accept_reward_change", "suite", "reward", "eval_reward"),  # these are compared by what they resolve to
         *("steps", "epochs", "output_dir", "overwrite", "resume", "save_every", "keep_checkpoints", "eval_every"),
-        *("show_completions_every", "report_to", "run_name", "metrics_port", "metrics_host", "dry_run"),
+        *("show_completions_every", "report_to", "run_name", "metrics_port", "dry_run"),
     }
 )
 _PACKAGES = ("hallmark-rl", "torch", "transformers", "peft", "mlx", "mlx-lm", "numpy")

@@ -47,7 +47,7 @@ OPTIONS: list[dict[str, Any]] = [
     {"importance_correction": "truncate"},
     {"mask_truncated": True},
     {"dynamic_sampling": "drop"},
-    {"dynamic_sampling": "resample", "max_resample": 2},
+    {"dynamic_sampling": "resample"},
     {"top_p": 0.9, "top_k": 50, "min_p": 0.01, "num_iterations": 2},
     {"sampling_rows": 4},
     {"lr_schedule": "cosine", "warmup_steps": 2},
@@ -120,7 +120,7 @@ def test_resampling_replaces_dead_groups_within_its_bound_and_logs_them_all(
     configure: Configure, server: Server
 ) -> None:
     with proxy(server.url, edited(flat)) as url:
-        config = configure(reward_url=url, eval_every=0, dynamic_sampling="resample", max_resample=3)
+        config = configure(reward_url=url, eval_every=0, dynamic_sampling="resample")
         folder = train(config)
     for step in (1, 2, 3):
         groups = {one["group"]: one for one in read(folder / "rollouts.jsonl") if one["step"] == step}

@@ -118,6 +118,8 @@ def test_other_trainers_names_mean_the_field_in_files_and_flags(other: str, fiel
         ("per_device_train_batch_size", ["counts completions", "--prompts-per-step"]),
         ("epsilon_high", ["--clip-high", "--cispo-max-ratio"]),
         ("reward_funcs", ["--reward ID@VERSION"]),
+        ("max_resample", ["three rounds", "leave it out"]),
+        ("metrics_host", ["this machine alone", "proxy"]),
     ],
 )
 def test_a_name_that_means_two_things_is_refused_with_both(name: str, said: list[str], write: Any) -> None:

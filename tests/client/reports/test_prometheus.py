@@ -42,7 +42,7 @@ Sample = tuple[str, tuple[tuple[str, str], ...]]
 
 @pytest.fixture
 def exporter() -> Iterator[Exporter]:
-    one = Exporter("127.0.0.1", 0)
+    one = Exporter(0)
     yield one
     one.close()
 
@@ -112,16 +112,14 @@ def test_a_taken_port_is_a_configuration_error_that_names_the_flag() -> None:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        with pytest.raises(ConfigError, match=rf"--metrics-port {port} .*in use.*choose another"):
-            Exporter("127.0.0.1", port)
-    with pytest.raises(ConfigError, match=r"--metrics-host no\.such\.host\.invalid"):
-        Exporter("no.such.host.invalid", 0)
+        with pytest.raises(ConfigError, match=rf"--metrics-port {port}: .*in use.*choose another"):
+            Exporter(port)
 
 
 def test_the_port_is_free_again_once_closed() -> None:
     port = free_port()
     for _ in range(2):
-        one = Exporter("127.0.0.1", port)
+        one = Exporter(port)
         assert scrape(one.url)
         one.close()
     with pytest.raises(httpx.ConnectError):
