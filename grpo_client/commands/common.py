@@ -8,17 +8,12 @@ from typing import TypeVar
 
 from grpo_client.config import TrainConfig
 from grpo_client.options.flags import Flag, Given, Parser, some_flags
+from grpo_client.options.option import options
 from grpo_client.options.settings import Setting, resolve
-from grpo_client.options.spellings import normal
+from grpo_client.options.spellings import normal, spellings
 from grpo_client.options.yaml_file import read_yaml
 
-_MODEL = ("model", "backend", "device", "dtype")
-_PROMPTS = ("system_prompt", "few_shot", "max_prompt_length", "data_config", "question_column", "gold_column")
-_SAMPLING = ("max_completion_length", "top_p", "top_k", "min_p", "stop", "sampling_rows", "seed")
-_SERVICE = ("reward_url", "reward_timeout", "reward_retry_seconds")
-
-# Of a run that is given as --config: they say what it trains, and the adapter is named apart.
-_OF_TRAINING = ("lora_rank", "lora_alpha", "lora_targets", "dora", "ref_model", "ref_dtype", "kl_coef")
+_HEADINGS = ("model", "prompts", "sampling")
 
 C = TypeVar("C", bound=TrainConfig)
 
@@ -31,10 +26,9 @@ def parser(
     made.add_argument("--config", metavar="PATH", help="YAML file of settings, such as a run's; flags come before it")
     made.add_flags(own)
     made.add_flags([Flag(model, "adapter", "model", help="Folder of an adapter to put on the model.")])
-    for section, fields in (("model", _MODEL), ("prompts", _PROMPTS), ("sampling", _SAMPLING)):
-        made.add_flags(some_flags(model, [field for field in fields if field in model.model_fields], section))
-    if service:
-        made.add_flags(some_flags(model, _SERVICE, "service"))
+    for heading in (*_HEADINGS, "service") if service else _HEADINGS:
+        offered = [name for name, one in options(model).items() if one.also_in == heading]
+        made.add_flags(some_flags(model, offered, heading))
     return made
 
 
@@ -42,7 +36,14 @@ def config_of(model: type[C], given: Given) -> C:
     """The config of a command that trains nothing: rewards to train with need not be named. Raises ConfigError."""
     defaults = [Setting("reward", TrainConfig.model_fields["eval_reward"].default, "default")]
     file = given.others.get("config")
-    from_file = [one for one in (read_yaml(Path(file)) if file else []) if normal(one.name) not in _OF_TRAINING]
+    left_out = _trains_only(model)
+    from_file = [one for one in (read_yaml(Path(file)) if file else []) if normal(one.name) not in left_out]
     if any(setting.name in ("suite", "reward") and setting.value for setting in from_file):
         defaults = []
     return resolve(model, [*defaults, *from_file, *given.settings[model]], faults=given.faults)
+
+
+def _trains_only(model: type[TrainConfig]) -> set[str]:
+    """The names of what says how a run trains. What it made is the model, or an adapter that is named apart."""
+    of = options(model)
+    return {name for name, field in spellings(model).items() if of[field].trains_only}

@@ -12,16 +12,6 @@ from grpo_client.options.settings import resolve
 from grpo_client.options.yaml_file import read_yaml
 from grpo_client.train import train
 
-SECTIONS = {  # the first field of each section
-    "model": "model and data",
-    "reward_url": "rewards",
-    "steps": "sampling",
-    "loss": "learning",
-    "lora_rank": "adapters",
-    "device": "machine",
-    "output_dir": "what is written",
-}
-
 _EXAMPLES = """examples:
   grpo-client train --suite r1@1 --data train.jsonl --model HuggingFaceTB/SmolLM2-135M-Instruct --output-dir runs/first
   grpo-client train --reward math.equal@2=1 --reward format.tags@1=0.2 --data openai/gsm8k --data-config main
@@ -41,7 +31,7 @@ def parser() -> Parser:
     made = Parser("grpo-client train", description=inspect.cleandoc(TrainConfig.__doc__ or ""), epilog=_EXAMPLES)
     made.add_argument("--config", metavar="PATH", help="YAML file of settings; flags come before it")
     made.add_argument("--dry-run", action="store_true", help="check everything, take one tiny step, write nothing")
-    made.add_flags(all_flags(TrainConfig, SECTIONS))
+    made.add_flags(all_flags(TrainConfig))
     return made
 
 

@@ -13,6 +13,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from grpo_client.errors import ConfigError
+from grpo_client.options.option import section
 from grpo_client.options.settings import Setting
 from grpo_client.options.spellings import aliases, dashed, unknown
 
@@ -42,13 +43,9 @@ class Flag:
         return tuple(dict.fromkeys(name if name.startswith("-") else dashed(name) for name in names))
 
 
-def all_flags(model: type[BaseModel], sections: Mapping[str, str] | None = None) -> list[Flag]:
-    """Every field as a flag; `sections` is the first field of each section -> its title."""
-    flags, section = [], "options"
-    for field in model.model_fields:
-        section = (sections or {}).get(field, section)
-        flags.append(Flag(model, field, section))
-    return flags
+def all_flags(model: type[BaseModel]) -> list[Flag]:
+    """Every field as a flag, under the title of its section."""
+    return [Flag(model, field, section(model, field)) for field in model.model_fields]
 
 
 def some_flags(model: type[BaseModel], fields: Sequence[str], section: str = "options") -> list[Flag]:

@@ -4,18 +4,11 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-
-@dataclass(frozen=True, slots=True)
-class Alias:
-    """Other names of a field, as its metadata: `Annotated[int, Alias(("max_steps", "iters"))]`."""
-
-    aliases: tuple[str, ...]
-
+from grpo_client.options.option import option
 
 # What looks like one of our settings, stands in TRL's and mlx_lm's place for one, or was one, and is not the same.
 DIFFERENT = {
@@ -78,7 +71,7 @@ def dashed(name: str) -> str:
 
 def aliases(field: FieldInfo) -> tuple[str, ...]:
     """The other names of a field, in the spelling of fields."""
-    return tuple(normal(name) for one in field.metadata for name in getattr(one, "aliases", None) or ())
+    return tuple(normal(name) for name in option(field).aliases)
 
 
 def spellings(model: type[BaseModel]) -> dict[str, str]:

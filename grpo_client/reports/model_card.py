@@ -19,20 +19,12 @@ import yaml
 
 from grpo_client.config import TrainConfig
 from grpo_client.data.tokenizers import public_name
+from grpo_client.options.option import option, options
 from grpo_client.rewards.client import Manifest
 from grpo_client.types import Metrics
 
 _HUB_ID = re.compile(r"[\w][\w.-]*/[\w][\w.-]*")
 _FILES = {".gguf", ".json", ".jsonl"}
-# Of a machine or of the moment: another run of the same training has others.
-_NOT_OF_THE_TRAINING = frozenset(
-    {"output_dir", "overwrite", "resume", "run_name", "report_to", "metrics_port", "dry_run"}
-)
-_SETTINGS = (
-    *("loss", "objective", "advantages", "scale_rewards", "kl_coef", "kl_estimator", "kl_in", "num_iterations"),
-    *("minibatches", "prompts_per_step", "group_size", "max_completion_length", "temperature", "learning_rate"),
-    *("lr_schedule", "lora_rank", "dtype", "seed"),
-)
 
 
 def model_card(
@@ -83,7 +75,7 @@ def command(config: TrainConfig) -> str:
     words = ["grpo-client", "train"]
     fields = type(config).model_fields
     for name, value in public_settings(config).items():
-        if name in _NOT_OF_THE_TRAINING or getattr(config, name) == fields[name].get_default():
+        if option(fields[name]).card == "no" or getattr(config, name) == fields[name].get_default():
             continue
         flag = "--" + name.replace("_", "-")
         if isinstance(value, bool):
@@ -106,7 +98,8 @@ def _hub_id(name: str) -> str | None:
 
 
 def _settings(config: TrainConfig) -> dict[str, Any]:
-    return {name: getattr(config, name) for name in _SETTINGS} | {"scale_rewards": config.scale}
+    shown = [name for name, one in options(type(config)).items() if one.card == "table"]
+    return {name: getattr(config, name) for name in shown} | {"scale_rewards": config.scale}
 
 
 def _rewards(manifest: Manifest) -> str:

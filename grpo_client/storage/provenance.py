@@ -10,18 +10,10 @@ from typing import Any
 
 from grpo_client.config import TrainConfig
 from grpo_client.errors import ConfigError
+from grpo_client.options.option import options
 from grpo_client.rewards.client import Manifest
 from grpo_client.types import Prompt
 
-# What may differ between a run and its resumption: where things are, how long, how often, and what is shown.
-_MAY_CHANGE = frozenset(
-    {
-        *("reward_url", "reward_timeout", "reward_retry_seconds", "on_null", "max_null_fraction", "max_not_finite"),
-        *("accept_reward_change", "suite", "reward", "eval_reward"),  # these are compared by what they resolve to
-        *("steps", "epochs", "output_dir", "overwrite", "resume", "save_every", "keep_checkpoints", "eval_every"),
-        *("show_completions_every", "report_to", "run_name", "metrics_port", "dry_run"),
-    }
-)
 _PACKAGES = ("hallmark-rl", "torch", "transformers", "peft", "mlx", "mlx-lm", "numpy")
 
 
@@ -54,7 +46,8 @@ def reward_changes(saved: Mapping[str, Any], manifest: Manifest) -> list[str]:
 def check_config(saved: Mapping[str, Any], config: TrainConfig) -> None:
     """Raise ConfigError for settings that would make a resumed run another run."""
     now = config.model_dump(mode="json")
-    changed = [key for key in now if key not in _MAY_CHANGE and key in saved and saved[key] != now[key]]
+    fixed = [key for key, one in options(type(config)).items() if not one.may_change]
+    changed = [key for key in fixed if key in saved and saved[key] != now[key]]
     if changed:
         named = "; ".join(f"--{key.replace('_', '-')} was {saved[key]}, is {now[key]}" for key in changed)
         raise ConfigError(

@@ -78,6 +78,11 @@ def test_a_card_tells_what_paid_the_model_and_how_it_fared(manifest: Manifest) -
     assert {"setting": "value", "loss": "dapo", "scale_rewards": "group"}.items() <= {
         row[0]: row[1] for row in settings
     }.items()
+    assert {row[0] for row in settings[1:]} == {
+        *("loss", "objective", "advantages", "scale_rewards", "kl_coef", "kl_estimator", "kl_in", "num_iterations"),
+        *("minibatches", "prompts_per_step", "group_size", "max_completion_length", "temperature", "learning_rate"),
+        *("lr_schedule", "lora_rank", "dtype", "seed"),
+    }
     assert "`torch` `2.13.0`" in text
     assert "moved during the training" not in text
 
@@ -157,6 +162,7 @@ def test_the_command_makes_the_same_configuration_again() -> None:
     )  # fmt: skip
     words = shlex.split(command(config))
     assert words[:2] == ["grpo-client", "train"]
+    assert not {"--output-dir", "--overwrite", "--run-name", "--report-to", "--metrics-port"} & set(words)
     given = parser().read(words[2:])
     again = resolve(TrainConfig, given.settings[TrainConfig], faults=given.faults)
     kept = {"output_dir": config.output_dir, "overwrite": True, "run_name": "x", "metrics_port": 9000}
