@@ -9,14 +9,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from grpo_client.config import TrainConfig
 from grpo_client.data.examples import Columns, Example, to_example
 from grpo_client.data.prompts import (
+    R1_SYSTEM_PROMPT,
     build_prompts,
     evaluation_examples,
     left_out,
+    prompt_builder,
     read_few_shot,
+    system_prompt,
     training_examples,
 )
 from grpo_client.errors import ConfigError
@@ -194,6 +198,52 @@ def test_held_out_pairs_are_never_trained_on() -> None:
     assert evaluation_examples(config) != evaluation_examples(other)
 
 
+def test_the_columns_of_the_config_are_read(tmp_path: Path) -> None:
+    file = tmp_path / "data.jsonl"
+    file.write_text(json.dumps({"question": "not this", "answer": "not this", "q": "this", "g": "7", "level": 2}))
+    columns = {"question_column": "q", "gold_column": "g", "metadata_column": ("level",)}
+    (row,) = training_examples(configured(data=str(file), **columns))
+    assert (row.question, row.gold, row.metadata) == ("this", "7", {"level": 2})
+
+
+@pytest.fixture
+def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The name of a dataset of two configurations; the library finds it in a folder instead of on the hub."""
+    datasets = pytest.importorskip("datasets")
+    configs = []
+    for config in ("main", "socratic"):
+        files = []
+        for split in ("train", "test", "more", "last"):
+            file = tmp_path / "hub" / "someone" / "some" / config / f"{split}.jsonl"
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(json.dumps({"question": f"{config} {split}", "answer": "7"}))
+            files.append({"split": split, "path": f"{config}/{split}.jsonl"})
+        configs.append({"config_name": config, "data_files": files})
+    (tmp_path / "hub/someone/some/README.md").write_text(f"---\n{yaml.safe_dump({'configs': configs})}---\n")
+    load = datasets.load_dataset
+    monkeypatch.setattr(
+        datasets, "load_dataset", lambda name, *rest, **more: load(f"{tmp_path}/hub/{name}", *rest, **more)
+    )
+    monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "cache")
+    return "someone/some"
+
+
+@pytest.mark.parametrize(
+    ("changes", "train", "held_out"),
+    [
+        ({"data_config": "main"}, "main train", "main test"),
+        ({"data_config": "socratic"}, "socratic train", "socratic test"),
+        ({"data_config": "main", "data_split": "more", "eval_split": "last"}, "main more", "main last"),
+    ],
+)
+def test_of_a_hugging_face_dataset_the_named_configuration_and_splits_are_read(
+    changes: dict[str, object], train: str, held_out: str, hub: str
+) -> None:
+    config = configured(data=hub, eval_data=hub, **changes)
+    assert [row.question for row in training_examples(config)] == [train]
+    assert [row.question for row in evaluation_examples(config)] == [held_out]
+
+
 # ---- prompts -----------------------------------------------------------------------------------------------
 
 
@@ -236,3 +286,21 @@ def test_few_shot_rows_have_a_question_and_a_completion(line: str, tmp_path: Pat
     file.write_text(good + line)
     with pytest.raises(ConfigError, match=r"--few-shot .*, row 3: "):
         read_few_shot(file)
+
+
+def test_the_prompts_of_a_config_have_its_system_message_its_examples_and_its_limit(tmp_path: Path) -> None:
+    few = tmp_path / "few.jsonl"
+    few.write_text(json.dumps({"question": "1+1?", "completion": "2"}))
+    rows = [to_example({"question": text, "answer": "4"}, where="") for text in ("2+2?", "x" * 99)]
+    build = prompt_builder(configured(system_prompt="Add.", few_shot=few, max_prompt_length=80))
+    (prompt,) = build(rows, tiny_tokenizer())
+    assert [message["content"] for message in prompt.messages] == ["Add.", "1+1?", "2", "2+2?"]
+    assert len(prompt_builder(configured())(rows, tiny_tokenizer())) == 2
+
+
+def test_the_suites_of_the_ancestors_come_with_their_system_message_unless_another_is_named() -> None:
+    assert [system_prompt(configured(suite=suite)) for suite in ("r1@1", "simple_grpo@1", "mine@1")] == [
+        *(R1_SYSTEM_PROMPT, R1_SYSTEM_PROMPT),
+        None,
+    ]
+    assert system_prompt(configured(system_prompt="")) == ""
