@@ -411,7 +411,10 @@ class TrainConfig(  # the last base's fields come first
         return self
 
     def loss_config(self) -> LossConfig:
-        """The loss that is asked for. Raises ValueError for one that cannot be right."""
+        """The loss that is asked for: its fields by their names here, `aggregation` by `loss`.
+
+        Raises ValueError for one that cannot be right.
+        """
         settings = {one.name: getattr(self, one.name) for one in fields(LossConfig) if one.name != "aggregation"}
         if self.kl_in == "reward":
             settings["kl_coef"] = 0.0

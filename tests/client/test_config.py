@@ -20,6 +20,7 @@ from grpo_client.options.option import section
 from grpo_client.storage.provenance import check_config
 from grpo_client.types import Sampling
 from tests.client.runs import Run
+from tests.conftest import ROOT
 
 TITLES = ["model and data", "rewards", "sampling", "learning", "adapters", "machine", "what is written"]
 
@@ -67,6 +68,13 @@ def test_help_has_a_setting_where_one_looks_for_it(title: str, flags: list[str])
 
 def test_every_setting_has_a_text() -> None:
     assert [name for name, field in TrainConfig.model_fields.items() if not field.description] == []
+
+
+def test_the_readme_lists_every_setting_in_its_group() -> None:
+    text = (ROOT / "grpo_client" / "README.md").read_text(encoding="utf-8")
+    listed = {title: re.findall(r"`--([\w-]+)`", text.split(f"\n| {title} |")[1].split("\n")[0]) for title in TITLES}
+    fields = [(section(TrainConfig, name), name.replace("_", "-")) for name in TrainConfig.model_fields]
+    assert listed == {title: [name for home, name in fields if home == title] for title in TITLES}
 
 
 # ---- a resume ----------------------------------------------------------------------------------------------

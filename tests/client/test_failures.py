@@ -103,6 +103,21 @@ def test_an_answer_that_breaks_the_contract_stops_the_run_with_a_checkpoint(
     assert weights(folder) == weights(whole)
 
 
+def test_a_scoring_call_may_take_as_long_as_the_config_says(
+    configure: Configure, server: Server, tmp_path: Path
+) -> None:
+    def slow(path: str, answer: Answer) -> Answer:
+        time.sleep(1.0 * (path == "/v1/score"))
+        return answer
+
+    with proxy(server.url, slow) as url:
+        short = {"reward_url": url, "steps": 1, "eval_every": 0, "reward_retry_seconds": 0, "max_completion_length": 2}
+        with pytest.raises(RewardServiceError, match="timed out"):
+            train(configure(**short, reward_timeout=0.5, output_dir=tmp_path / "short"))
+        folder = train(configure(**short, reward_timeout=60, output_dir=tmp_path / "long"))
+    assert len(read(folder / "metrics.jsonl")) == 2
+
+
 def test_an_interrupted_run_does_not_wait_for_a_service_that_is_silent(
     configure: Configure, start_server: Callable[..., Server], tmp_path: Path
 ) -> None:

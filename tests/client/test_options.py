@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -49,6 +50,7 @@ OPTIONS: list[dict[str, Any]] = [
     {"dynamic_sampling": "drop"},
     {"dynamic_sampling": "resample"},
     {"top_p": 0.9, "top_k": 50, "min_p": 0.01, "num_iterations": 2},
+    {"temperature": 0.7},
     {"sampling_rows": 4},
     {"lr_schedule": "cosine", "warmup_steps": 2},
     {"dtype": "bfloat16"},
@@ -177,6 +179,35 @@ def test_loss_and_batches_are_callables(configure: Configure) -> None:
     folder = train(configure(steps=2, eval_every=0), prompt_order=first_only, loss=make_loss(LossConfig(kl_coef=0.1)))
     assert {one["prompt_index"] for one in read(folder / "rollouts.jsonl")} == {0, 1, 2}
     assert calls == [0, 0]
+
+
+@pytest.mark.parametrize(
+    ("changes", "steps"),
+    [
+        ({"shuffle": False}, [[0, 1, 2], [3, 4, 5]]),
+        ({"shuffle": False, "length_buckets": True}, [[0, 2, 4], [1, 3, 5]]),
+        ({"shuffle": False, "prompts_per_step": 2}, [[0, 1], [2, 3]]),
+        ({"shuffle": False, "prompts_per_step": 2, "steps": 1}, [[0, 1]]),
+        ({"shuffle": False, "epochs": 2, "steps": 100}, [[0, 1, 2], [3, 4, 5]] * 2),
+    ],
+    ids=str,
+)
+def test_prompts_come_in_the_order_and_for_as_long_as_asked_for(
+    changes: dict[str, Any], steps: list[list[int]], configure: Configure, tmp_path: Path
+) -> None:
+    """Every other question is long."""
+    rows = [{"question": "1 + 1?" + " please" * 9 * (n % 2), "answer": "2"} for n in range(6)]
+    (tmp_path / "six.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    short = {"steps": 2, "eval_every": 0, "kl_coef": 0, "max_completion_length": 2, "group_size": 2}
+    folder = train(configure(data=str(tmp_path / "six.jsonl"), **(short | changes)))
+    found = {(one["step"], one["group"]): one["prompt_index"] for one in read(folder / "rollouts.jsonl")}
+    assert [found[key] for key in sorted(found)] == [index for step in steps for index in step]
+
+
+def test_the_schedule_and_its_warmup_are_in_the_rows(configure: Configure) -> None:
+    config = configure(eval_every=0, steps=4, lr_schedule="cosine", warmup_steps=2, max_completion_length=2)
+    rows = read(train(config) / "metrics.jsonl")[1:]
+    assert [row["learning_rate"] for row in rows] == pytest.approx([5e-4, 1e-3, 1e-3, 5e-4])
 
 
 @pytest.mark.parametrize(

@@ -115,6 +115,14 @@ def test_micro_batches_change_nothing_but_rounding(configure: Configure, tmp_pat
             assert other[key] == pytest.approx(one[key], rel=1e-3, abs=1e-6)
 
 
+@pytest.mark.parametrize(("every", "tables"), [(0, 0), (1, 3), (2, 2)])
+def test_tables_of_completions_come_as_often_as_asked_for(
+    every: int, tables: int, configure: Configure, capsys: pytest.CaptureFixture[str]
+) -> None:
+    train(configure(eval_every=0, kl_coef=0, max_completion_length=2, show_completions_every=every))
+    assert capsys.readouterr().out.count("┏") == tables
+
+
 def test_a_folder_that_holds_a_run_is_refused_and_overwritten_on_request(configure: Configure) -> None:
     folder = train(configure(steps=1))
     before = (folder / "metrics.jsonl").read_text()

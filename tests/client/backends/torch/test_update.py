@@ -10,6 +10,7 @@ import torch
 from grpo_client.backends.base import UpdateStats
 from grpo_client.backends.torch.backend import TorchBackend
 from grpo_client.config import TrainConfig
+from grpo_client.errors import ConfigError
 from grpo_client.learning.batch import Batch, CompletionRow
 from grpo_client.learning.loss_inputs import Denominators
 from grpo_client.learning.losses import make_loss
@@ -141,3 +142,15 @@ def test_a_dora_adapter_learns_magnitudes_too(tiny: str) -> None:
         assert any("magnitude" in name for name in learning(one)) == dora
         _, moves = updated(one)
         assert any("magnitude" in name and float(move.abs().max()) > 0 for name, move in moves.items()) == dora
+
+
+# ---- the machine -------------------------------------------------------------------------------------------
+
+
+def test_the_device_is_the_one_named_or_the_run_is_refused(tiny: str) -> None:
+    assert {weight.device.type for weight in backend(tiny).model.parameters()} == {"cpu"}
+    with pytest.raises(ConfigError, match="--device nowhere: there is no such device"):
+        backend(tiny, device="nowhere")
+    if not torch.cuda.is_available():
+        with pytest.raises(ConfigError, match="sees no CUDA device"):
+            backend(tiny, device="cuda:1")
