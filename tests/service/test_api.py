@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from tests.conftest import Server
 
@@ -160,3 +161,21 @@ def test_metrics_count_items_and_values_by_reward(start_server: Callable[..., Se
 
 def test_the_docs_page_is_there(server: Server) -> None:
     assert "swagger" in server.http.get("/docs").text.lower()
+
+
+def metered(server: Server, reward_id: str) -> dict[tuple[str, str], float]:
+    """Every sample that bears a reward's id: by the metric's name, and its sign, status or bucket."""
+    families = text_string_to_metric_families(server.http.get("/metrics").text)
+    samples = [one for family in families for one in family.samples if one.labels.get("reward") == reward_id]
+    return {(one.name, next((v for k, v in one.labels.items() if k != "reward"), "")): one.value for one in samples}
+
+
+def test_what_is_paid_and_what_is_taken_are_metered_apart_and_nulls_are_neither(server: Server) -> None:
+    before = metered(server, "simple_grpo.correct@1")
+    for gold, completions in (("1", ["1", "1", "3"]), ("2", ["1", "3", "4"]), (None, ["1", "2"])):
+        server.score(["simple_grpo.correct@1"], gold, completions)
+    after = metered(server, "simple_grpo.correct@1")
+    more = {key: value - before.get(key, 0.0) for key, value in after.items()}
+    assert (more["hallmark_reward_paid_total", "+"], more["hallmark_reward_paid_total", "-"]) == (2.0, 4.0)
+    assert more["hallmark_reward_value_count", ""] == 6.0
+    assert (more["hallmark_reward_value_bucket", "-1.0"], more["hallmark_reward_value_bucket", "0.0"]) == (4.0, 4.0)

@@ -22,6 +22,16 @@ _PIECES = (
     *("\n", "\n\n", " ", "Step 1:", "\r\n"),
 )
 
+# Gold and answer that math-verify holds equal, and unequal once they are exchanged.
+ONE_WAY = (
+    ("1<x<2", "(1,2)"),
+    ("1<x<2", r"\{1,2\}"),
+    ("x>1", r"(1,\infty)"),
+    ("x^2-1=0", r"\{-1,1\}"),
+    ("1", "1=1"),
+    (r"100\%", "1=1"),
+)
+
 
 def generated(seed: int) -> tuple[str, str]:
     """A completion and a gold: half of them in a known layout, half of them a heap of tags, formulas and words."""

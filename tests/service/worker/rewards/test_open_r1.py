@@ -12,10 +12,14 @@ from math_verify import LatexExtractionConfig, parse, verify
 from reward_service.worker.evaluate import evaluate
 from reward_service.worker.rewards import open_r1
 from reward_service.worker.types import BAD_GOLD, Item
-from tests.service.worker.rewards.samples import generated
+from tests.service.worker.rewards.samples import ONE_WAY, generated
 
 FORMAT = r"^<think>\n.*?\n</think>\n<answer>\n.*?\n</answer>$"
 STEPS = r"(Step \d+:|^\d+\.|\n-|\n\*|First,|Second,|Next,|Finally,)"
+# Completions and golds: of all kinds, and some whose verdict depends on which of the two comes first.
+TEXTS = [generated(seed) for seed in range(400)] + [
+    (f"so $\\boxed{{{answer}}}$", f"${gold}$") for one, two in ONE_WAY for gold, answer in ((one, two), (two, one))
+]
 
 
 def test_the_format_is_paid_where_the_pattern_matches() -> None:
@@ -48,8 +52,7 @@ def in_latex(text: str, *, boxed: str | bool) -> list[object]:
 
 
 def test_accuracy_passes_the_gold_first() -> None:
-    for seed in range(400):
-        completion, gold = generated(seed)
+    for completion, gold in TEXTS:
         read_gold = parse(gold, extraction_mode="first_match", parsing_timeout=None)
         ours = evaluate(open_r1.accuracy_v1, Item(completion), golds=[gold], params={})
         if not read_gold:
@@ -60,13 +63,11 @@ def test_accuracy_passes_the_gold_first() -> None:
 
 
 def test_the_cosine_passes_the_answer_first_and_turns_back_beyond_its_length() -> None:
-    for seed in range(400):
-        completion, gold = generated(seed)
-        params = {"max_len": 50}
+    for completion, gold in TEXTS:
         read_gold = parse(
             gold, extraction_mode="first_match", extraction_config=[LatexExtractionConfig()], parsing_timeout=None
         )
-        ours = evaluate(open_r1.cosine_v1, Item(completion), golds=[gold], params=params)
+        ours = evaluate(open_r1.cosine_v1, Item(completion), golds=[gold], params={"max_len": 50})
         if not read_gold:
             assert ours.status == BAD_GOLD
         else:

@@ -1,4 +1,4 @@
-"""The shared cases and the GSM8K labels: the figures of the printed report as a floor."""
+"""The shared cases and the GSM8K labels: every sure case is right, every label reproduced."""
 
 from __future__ import annotations
 
@@ -35,11 +35,10 @@ def cases(*kinds: str) -> list[dict[str, Any]]:
 BOOLEAN_KINDS = ("math", "gsm8k", "multiple_choice", "robust")
 
 
-def test_nearly_all_sure_cases_are_right() -> None:
+def test_every_sure_case_is_right() -> None:
     sure = [case for case in cases(*BOOLEAN_KINDS) if case["confidence"] == "sure"]
-    wrong = [case["id"] for case in sure if not is_right(case, verdict(*expanded(case)))]
     assert len(sure) >= 300
-    assert len(wrong) <= 0.01 * len(sure), wrong
+    assert [case["id"] for case in sure if not is_right(case, verdict(*expanded(case)))] == []
 
 
 def test_no_sure_negative_is_paid() -> None:
@@ -52,9 +51,8 @@ def test_all_labels_of_the_published_gsm8k_solutions_are_reproduced() -> None:
     golds = [json.loads(line)["answer"] for line in (GSM8K / "test.jsonl").read_text("utf-8").splitlines()]
     lines = (GSM8K / "example_model_solutions.jsonl").read_text("utf-8").splitlines()
     rows = [(gold, row[model]) for gold, row in zip(golds, map(json.loads, lines), strict=True) for model in MODELS]
-    agreed = sum(verdict(gold, each["solution"]) is each["is_correct"] for gold, each in rows)
     assert len(rows) == 5276
-    assert agreed / len(rows) >= 0.9995
+    assert [each["solution"] for gold, each in rows if verdict(gold, each["solution"]) is not each["is_correct"]] == []
 
 
 def _judged(gold: str, answer: str) -> bool | str:
@@ -89,6 +87,6 @@ def test_spelling_moves_no_verdict(change: str) -> None:
         if found is None:
             continue
         before, after = _judged(core, found.answer), _judged(*CHANGES[change](core, found.answer))
-        if before is not after and (case["id"], change) not in MAY_MOVE:
-            moved.append((case["id"], before, after))
-    assert moved == []
+        if before is not after:
+            moved.append(case["id"])
+    assert moved == [case_id for case_id, of in MAY_MOVE if of == change]
