@@ -85,7 +85,6 @@ class RewardClient:
         give_up: threading.Event | None = None,
         transport: httpx.BaseTransport | None = None,
     ) -> None:
-        self.retries = 0
         self._retry_seconds = retry_seconds
         self._on_retry = on_retry
         self._give_up = give_up or threading.Event()
@@ -269,7 +268,6 @@ class RewardClient:
         """Once for all threads: that the run waits."""
         error = state.outcome.exception() if state.outcome else None
         with self._lock:
-            self.retries += 1
             first, self._away_since = self._away_since is None, self._away_since or time.monotonic()
         if first:
             self._on_retry(

@@ -34,7 +34,6 @@ METRICS_PATH = "/metrics"
 
 PROBLEM_MEDIA_TYPE = "application/problem+json"
 
-NUMBER_STATUSES = frozenset({"scored", "no_answer"})
 NULL_STATUSES = frozenset({"bad_gold", "too_large", "timeout", "error", "crashed", "expired"})
 
 

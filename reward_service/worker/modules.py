@@ -66,12 +66,6 @@ def read_released(file: Path) -> dict[str, Any]:
     return rewards
 
 
-def released_definitions(file: Path) -> dict[str, str]:
-    """Each definition that a released reward reaches → its hash then: by it a moved digest is explained."""
-    definitions: dict[str, str] = _record(file)["definitions"]
-    return definitions
-
-
 def record_release(file: Path, catalogue: Catalogue, reward_id: str, *, date: str) -> str:
     """Write down that a reward is released as it is now, beside earlier digests of it. Returns its digest."""
     record, digest, lock = _record(file), catalogue.digest(reward_id), catalogue[reward_id].lock

@@ -11,22 +11,33 @@ from reward_proto import v1
 
 from grpo_client.errors import ConfigError, RewardServiceError
 from grpo_client.rewards.client import RewardClient
-from tests.client.failing import Behaviour, edited, first, proxy
+from tests.client.failing import Answer, Behaviour, edited, first, proxy
 from tests.conftest import Server, free_port
 
 GROUPS = [v1.Group.model_validate({"id": "a", "gold": "7", "completions": ["<answer>7</answer>", "8"]})]
 
 
-def score(url: str, retry_seconds: float = 5.0) -> tuple[list[float | None], RewardClient]:
+def score(url: str, retry_seconds: float = 5.0) -> list[float | None]:
     with RewardClient(url, retry_seconds=retry_seconds) as client:
         manifest = client.resolve(suite=None, rewards=[("r1.accuracy@1", 1.0), ("r1.int@1", 0.5)])
-        return client.score(manifest, GROUPS)[0].totals, client
+        return client.score(manifest, GROUPS)[0].totals
+
+
+def counted(calls: list[str], behave: Behaviour) -> Behaviour:
+    """The same behaviour, with the paths of all calls in a list."""
+
+    def behave_and_count(path: str, answer: Answer) -> Answer:
+        calls.append(path)
+        return behave(path, answer)
+
+    return behave_and_count
 
 
 def test_rewards_are_resolved_with_their_digests_and_scored(server: Server) -> None:
-    totals, client = score(server.url)
-    assert totals == [2.25, 0.25]
-    assert client.retries == 0
+    calls: list[str] = []
+    with proxy(server.url, counted(calls, first(0, 503))) as url:
+        assert score(url) == [2.25, 0.25]
+    assert calls.count("/v1/score") == 1
 
 
 def test_a_suite_is_resolved_to_its_rewards(server: Server) -> None:
@@ -63,10 +74,10 @@ def test_a_service_that_is_not_there_is_said_at_once_with_url_and_remedy() -> No
 
 @pytest.mark.parametrize("code", [429, 500, 502, 503])
 def test_what_may_pass_is_tried_again(code: int, server: Server) -> None:
-    with proxy(server.url, first(2, code)) as url:
-        totals, client = score(url)
-    assert totals == [2.25, 0.25]
-    assert client.retries == 2
+    calls: list[str] = []
+    with proxy(server.url, counted(calls, first(2, code))) as url:
+        assert score(url) == [2.25, 0.25]
+    assert calls.count("/v1/score") == 3
 
 
 def test_retry_after_is_honoured(server: Server) -> None:
