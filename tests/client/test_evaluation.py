@@ -143,3 +143,21 @@ def test_nulls_of_an_evaluation_are_counted_and_not_wrong(configure: Configure, 
 def test_several_greedy_samples_are_refused(configure: Configure, tmp_path: Path) -> None:
     with pytest.raises(ValidationError, match="set --eval-temperature"):
         configure(eval_samples=2)
+
+
+PAID = [0.0, 0.25, 0.999, 1.0]  # of the completions of each prompt; length.near's top value is 1
+
+
+def test_only_the_top_value_is_right_and_the_reward_is_the_mean_of_all(configure: Configure, server: Server) -> None:
+    def pay(answer: dict[str, Any]) -> None:
+        for group in answer["groups"]:
+            group["totals"] = group["scores"]["length.near@1"] = PAID
+
+    with proxy(server.url, edited(pay)) as url:
+        config = configure(reward_url=url, eval_reward="length.near@1", eval_samples=4, eval_temperature=1.0, steps=0)
+        folder = train(config)
+    (row,) = read(folder / "metrics.jsonl")
+    assert row["eval/accuracy"] == row["eval/pass@1"] == 0.25
+    assert (row["eval/pass@2"], row["eval/pass@4"]) == (0.5, 1.0)
+    assert row["eval/reward"] == pytest.approx(fmean(PAID))
+    assert [one["right"] for one in read(folder / "evals.jsonl")] == [False, False, False, True] * 5
