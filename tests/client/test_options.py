@@ -321,3 +321,19 @@ def test_an_adapter_that_cannot_be_put_on_is_refused(
     make(tiny, tmp_path / "adapter")
     with pytest.raises(ConfigError, match=said):
         train(configure(adapter=tmp_path / "adapter"))
+
+
+def test_the_scheduled_rate_is_the_one_that_moves_the_weights_of_a_run(
+    configure: Configure, tiny: str, tmp_path: Path
+) -> None:
+    """Of plain gradient descent a step is as long as its rate, and the first has the same rollouts in both runs."""
+    plain = {"optimizer": "sgd", "max_grad_norm": 1e9, "learning_rate": 0.02, "kl_coef": 0, "eval_every": 0}
+    start = weights(Path(tiny))
+    moves = []
+    for warmup in (0, 4):
+        folder = train(configure(steps=1, warmup_steps=warmup, output_dir=tmp_path / str(warmup), **plain))
+        moves.append({name: one - start[name] for name, one in weights(folder / "final").items()})
+        assert read(folder / "metrics.jsonl")[1]["learning_rate"] == (0.005 if warmup else 0.02)
+    assert any(one.abs().max() > 1e-4 for one in moves[0].values())
+    for name, one in moves[0].items():
+        torch.testing.assert_close(moves[1][name], one / 4, atol=2e-7, rtol=0)

@@ -16,6 +16,7 @@ from grpo_client.backends.mlx.backend import MlxBackend
 from grpo_client.backends.mlx.trees import named
 from grpo_client.config import TrainConfig
 from grpo_client.errors import ConfigError
+from grpo_client.learning.batch import CompletionRow
 from grpo_client.learning.losses import make_loss
 from grpo_client.types import Sampling
 from tests.client.backends.mlx.conftest import DEEP
@@ -150,3 +151,35 @@ def test_memory_stays_where_it_is_over_200_steps(settings: Settings) -> None:
 def test_what_cannot_be_is_refused_with_what_there_is(options: dict[str, Any], said: str, settings: Settings) -> None:
     with pytest.raises(ConfigError, match=said):
         MlxBackend(settings(**options))
+
+
+def moved(config: TrainConfig, rate: float) -> dict[str, Any]:
+    """What one step of this rate adds to the weights."""
+    backend = MlxBackend(config)
+    before = weights(backend)
+    assert backend.update(step_batch(), make_loss(config.loss_config()), learning_rate=rate).applied
+    return {name: one - before[name] for name, one in weights(backend).items()}
+
+
+def test_a_step_is_as_long_as_its_rate_and_not_as_the_configured_one(settings: Settings) -> None:
+    config = settings(optimizer="sgd", learning_rate=0.5, max_grad_norm=1e9)
+    once, thrice, nothing = (moved(config, rate) for rate in (1e-3, 3e-3, 0.0))
+    assert any(np.abs(one).max() > 1e-4 for one in once.values())
+    for name, one in once.items():
+        np.testing.assert_allclose(thrice[name], 3 * one, atol=3e-7, rtol=0, err_msg=name)
+        assert not nothing[name].any()
+
+
+@pytest.mark.parametrize("temperature", [0.6, 1.7])
+def test_trainer_and_sampler_compute_logprobs_at_one_temperature(temperature: float, settings: Settings) -> None:
+    backend = MlxBackend(settings(temperature=temperature))
+    sampling = Sampling(group_size=2, max_tokens=6, temperature=temperature)
+    rows = [
+        CompletionRow(place, g, rollout.token_ids, rollout.sampling_logprobs, None, advantage=1.0)
+        for place, rollouts in backend.sample(PROMPTS[:3], sampling)
+        for g, rollout in enumerate(rollouts)
+    ]
+    found = backend.with_logprobs(step_batch().having(rows), old=True, ref=False).rows
+    assert len(found) == 6
+    for row in found:
+        assert row.old_logprobs == pytest.approx(row.sampling_logprobs, abs=1e-4)
