@@ -8,7 +8,7 @@ import pytest
 from reward_proto import v1
 
 from reward_service.resolving import Resolved
-from reward_service.scoring import assemble, plan
+from reward_service.scoring import Column, assemble, plan
 from tests.conftest import Server
 
 SOLUTION = r"\boxed{7}"
@@ -121,8 +121,10 @@ def test_units_of_two_fleets_keep_the_places_of_the_request() -> None:
 def test_totals_add_weight_times_score_in_the_order_of_the_rewards() -> None:
     rewards = [resolved("one", weight=0.5), resolved("two", weight=-2.0), resolved("shown", weight=0.0)]
     group = v1.Group.model_validate({"id": "g", "gold": None, "completions": ["a", "b", "c", "d"]})
-    paid = [[1.0, 2.0, 1.0, 3.0], [1.0, 0.25, None, 1e308], [None, 1.0, 1.0, 1.0]]
-    columns = [[[(value, "scored" if value is not None else "timeout", None) for value in column]] for column in paid]
+    paid: list[list[float | None]] = [[1.0, 2.0, 1.0, 3.0], [1.0, 0.25, None, 1e308], [None, 1.0, 1.0, 1.0]]
+    columns: list[Column] = [
+        [[(value, "scored" if value is not None else "timeout", None) for value in column]] for column in paid
+    ]
     (answer,) = assemble([group], rewards, columns)
     assert answer.totals == [-1.5, 0.5, None, None]  # of a null; of a sum that is not finite
     assert answer.scores == {"one": paid[0], "two": paid[1], "shown": paid[2]}
