@@ -39,9 +39,9 @@ def manifest(server: Server) -> Manifest:
         return rewards.resolve(suite=None, rewards=[(A, 1.0), (B, 2.0)])
 
 
-def compared(config: Any, manifest: Manifest, groups: Sequence[Group] = GROUPS) -> list[list[float | None]]:
+def compared(config: Any, manifest: Manifest, groups: Sequence[Group] = GROUPS) -> list[list[float]]:
     made = choices.advantages(config, TorchBackend(config), manifest)(groups)
-    return [[None if one is None else float(one) for one in values] for values in made.values_P_G]
+    return [[float("nan") if one is None else float(one) for one in values] for values in made.values_P_G]
 
 
 # ---- advantages --------------------------------------------------------------------------------------------
