@@ -117,6 +117,7 @@ def prepare(
             _opening(config, manifest, len(prompts), len(eval_prompts)),
             left_out(examples, prompts, limit=config.max_prompt_length),
             *backend.notes,
+            backend.settle([*prompts, *eval_prompts], max_completion_length=config.max_completion_length),
             check_sampler(backend, prompts, choices.sampling(config, step=0)),
         ):
             if message:

@@ -33,6 +33,12 @@ class Backend(Protocol):
     logprob_tolerance: float  # mean difference of two computations of one logprob that rounding explains
     fingerprint: str  # of the weights as training starts, adapters apart: a run resumes on these alone
 
+    def settle(self, prompts: Sequence[Prompt], *, max_completion_length: int) -> str | None:
+        """Prove on real prompts, and rows as long as they may become, that passes give what the model's forward does.
+
+        Returns a note where a slower way is taken. Raises ConfigError where none holds, or rows may be too long.
+        """
+
     def sample(self, prompts: Sequence[Prompt], sampling: Sampling) -> Iterator[tuple[int, list[Rollout]]]:
         """Groups as they finish, each with its prompt's place in `prompts`."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from grpo_client.backends.mlx.check import check_batches
 from grpo_client.backends.mlx.checkpointing import checkpoint_layers
 from grpo_client.backends.mlx.forward import choose_forward
 from grpo_client.backends.mlx.head import ModelParts, cut_model
-from grpo_client.backends.mlx.models import load_model, prepare_device, weights_fingerprint
+from grpo_client.backends.mlx.models import ignored_window, load_model, prepare_device, weights_fingerprint
 from grpo_client.backends.mlx.optimizer import FloatOptimizer
 from grpo_client.backends.mlx.ranks import MlxRanks
 from grpo_client.backends.mlx.sampling import sample_groups
@@ -64,6 +65,7 @@ class MlxBackend:
         self.fingerprint = weights_fingerprint(loaded.model)
         self._stop_ids = loaded.stop_ids | extra_stop_ids(config.stop, loaded.tokenizer)
         self._generation = loaded.generation
+        self._window = ignored_window(loaded)
         mx.random.seed(config.seed)  # a new adapter's weights are drawn
         self._trained = prepare_training(loaded, config)
         self.model = self._trained.policy
@@ -80,6 +82,17 @@ class MlxBackend:
         )
         if config.checkpoint_activations:
             checkpoint_layers(self.model)
+
+    def settle(self, prompts: Sequence[Prompt], *, max_completion_length: int) -> str | None:
+        """Raise ConfigError where rows may grow past a window that mlx-lm's model does not keep to."""
+        longest = max(len(prompt.token_ids) for prompt in prompts) + max_completion_length
+        if self._window is not None and longest > self._window:
+            raise ConfigError(
+                f"rows may have {longest} tokens, and mlx-lm {version('mlx-lm')} ignores this model's sliding window "
+                f"of {self._window}: beyond it its numbers are another model's. Lower --max-prompt-length or "
+                "--max-completion-length, or use --backend torch"
+            )
+        return None
 
     def sample(self, prompts: Sequence[Prompt], sampling: Sampling) -> Iterator[tuple[int, list[Rollout]]]:
         """Groups as they finish, each with its prompt's place in `prompts`."""

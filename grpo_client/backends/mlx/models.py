@@ -14,7 +14,7 @@ import mlx.core as mx
 import mlx.nn as nn
 import mlx_lm
 import numpy as np
-from mlx_lm.models.cache import make_prompt_cache
+from mlx_lm.models.cache import RotatingKVCache, make_prompt_cache
 from mlx_lm.utils import save_config, save_model
 from transformers import GenerationConfig, PreTrainedConfig, PreTrainedTokenizerBase
 
@@ -40,6 +40,14 @@ class LoadedModel:
     def quantised(self) -> bool:
         """Whether some weights are stored in few bits, which cannot be trained themselves."""
         return any(hasattr(module, "bits") for _, module in self.model.named_modules())
+
+
+def ignored_window(loaded: LoadedModel) -> int | None:
+    """The sliding window that the model's config asks for and mlx-lm's model knows nothing of; None for none."""
+    window = loaded.config.get("sliding_window")
+    used = loaded.config.get("use_sliding_window", True)
+    kept = any(isinstance(cache, RotatingKVCache) for cache in make_prompt_cache(loaded.model))
+    return int(window) if window and used and not kept else None
 
 
 def versions() -> str:

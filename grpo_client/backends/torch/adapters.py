@@ -20,6 +20,7 @@ from transformers import PreTrainedModel
 from grpo_client.backends.torch.attention import use_blocks
 from grpo_client.backends.torch.matmul import use_onednn
 from grpo_client.backends.torch.models import load_model, quiet
+from grpo_client.backends.torch.ways import Way, choose_way, drawn_rows
 from grpo_client.config import TrainConfig
 from grpo_client.errors import ConfigError
 
@@ -34,6 +35,7 @@ class Trained:
     save: Callable[[Path], None]
     load: Callable[[Path], None]  # what `save` wrote, into the policy
     reference: Callable[[], AbstractContextManager[PreTrainedModel]]
+    reference_way: Way | None = None  # of a reference that is a model of its own
     note: str | None = None
 
 
@@ -45,7 +47,7 @@ def prepare_training(model: PreTrainedModel, config: TrainConfig, *, device: str
         model,
         model.save_pretrained,
         lambda path: load_weights(model, path),
-        _frozen_reference(model, config, device=device),
+        *_frozen_reference(model, config, device=device),
         note=None if config.ref_dtype == "float32" else "the reference is in bfloat16: KL begins near 1e-3, not at 0",
     )
 
@@ -66,9 +68,9 @@ def load_weights(model: PreTrainedModel, path: Path) -> None:
 
 def _frozen_reference(
     model: PreTrainedModel, config: TrainConfig, *, device: str
-) -> Callable[[], AbstractContextManager[PreTrainedModel]]:
+) -> tuple[Callable[[], AbstractContextManager[PreTrainedModel]], Way | None]:
     if not config.kl_coef:
-        return _no_reference
+        return _no_reference, None
     if config.ref_model is None:
         reference = copy.deepcopy(model)
     else:
@@ -79,10 +81,11 @@ def _frozen_reference(
                 f"--ref-model {config.ref_model} has {theirs} tokens and --model {ours}; they must share a tokenizer"
             )
     reference.requires_grad_(False)
-    reference.to(getattr(torch, config.ref_dtype))
     use_onednn(reference)
     use_blocks(reference)
-    return lambda: contextlib.nullcontext(reference)
+    way, _ = choose_way(reference, drawn_rows(reference))  # in float32, where no fault hides in rounding
+    reference.to(getattr(torch, config.ref_dtype))
+    return lambda: contextlib.nullcontext(reference), way
 
 
 def _no_reference() -> AbstractContextManager[PreTrainedModel]:
@@ -138,8 +141,9 @@ def _with_adapter(model: PreTrainedModel, config: TrainConfig, *, device: str) -
             yield policy
 
     reference: Any = without_adapter if config.adapter is None else frozen_adapter
+    reference_way: Way | None = None
     if config.ref_model is not None:
-        reference = _frozen_reference(policy, config, device=device)
+        reference, reference_way = _frozen_reference(policy, config, device=device)
 
     def load_adapter(path: Path) -> None:
         from peft import load_peft_weights, set_peft_model_state_dict
@@ -154,6 +158,7 @@ def _with_adapter(model: PreTrainedModel, config: TrainConfig, *, device: str) -
         lambda path: adapted.save_pretrained(str(path), selected_adapters=["default"], save_embedding_layers=False),
         load_adapter,
         reference,
+        reference_way,
         note=f"training an adapter: {trained:,} of {total:,} weights",
     )
 

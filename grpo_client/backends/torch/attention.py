@@ -72,6 +72,11 @@ def use_blocks(model: PreTrainedModel) -> None:
         model.set_attn_implementation(_NAME)
 
 
+def use_plain(model: PreTrainedModel) -> None:
+    """Have it ask for PyTorch's attention again."""
+    model.set_attn_implementation("sdpa")
+
+
 def shares_in_blocks(model: PreTrainedModel) -> bool:
     """Whether its attention takes `SharedStates`: it was made to, and computes in float32 on a CPU."""
     embedding: Any = model.get_input_embeddings()

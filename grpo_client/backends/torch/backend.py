@@ -20,11 +20,10 @@ from grpo_client.backends.base import UpdateStats
 from grpo_client.backends.draws import extra_stop_ids
 from grpo_client.backends.torch.adapters import prepare_training, trainable
 from grpo_client.backends.torch.attention import use_blocks
-from grpo_client.backends.torch.forward import choose_forward
 from grpo_client.backends.torch.matmul import packed_weights, use_onednn
 from grpo_client.backends.torch.models import load_model, quiet
-from grpo_client.backends.torch.sampling import sample_groups
 from grpo_client.backends.torch.state import read_state, weights_fingerprint, write_errors, write_state
+from grpo_client.backends.torch.ways import Way, check_lengths, choose_way, drawn_rows, long_rows, slower
 from grpo_client.config import TrainConfig
 from grpo_client.errors import ConfigError
 from grpo_client.learning.array_ops import ArrayOps
@@ -65,8 +64,6 @@ class TorchBackend:
         torch.manual_seed(config.seed)  # a new adapter's weights are drawn
         self._trained = prepare_training(loaded.model, config, device=self._device)
         self.model = self._trained.policy
-        self._logprobs_of, plain_note = choose_forward(self.model)
-        self.notes = [note for note in (self._trained.note, plain_note) if note is not None]
         self.logprob_tolerance = _LOGPROB_TOLERANCE[config.dtype]
         self._temperature = config.temperature
         self._dtype = config.dtype
@@ -77,15 +74,29 @@ class TorchBackend:
         )
         use_onednn(self.model)
         use_blocks(self.model)
+        self._way, plainer = choose_way(self.model, drawn_rows(self.model))
+        self.notes = [note for note in (self._trained.note, plainer) if note is not None]
         if config.checkpoint_activations:
             checkpoint_layers(self.model)
+
+    def settle(self, prompts: Sequence[Prompt], *, max_completion_length: int) -> str | None:
+        """Prove how passes are run on real prompts, as long as rows may become; a note where that changes the way."""
+        rows = long_rows(prompts, completion=max_completion_length)
+        check_lengths(self.model, rows)
+        before = self._way
+        self._way, plainer = choose_way(self.model, rows)
+        return plainer if self._way is not before else None
+
+    def _way_of(self, model: PreTrainedModel) -> Way:
+        theirs = self._trained.reference_way
+        return self._way if model is self.model or theirs is None else slower(theirs, self._way)
 
     def sample(self, prompts: Sequence[Prompt], sampling: Sampling) -> Iterator[tuple[int, list[Rollout]]]:
         """Groups as they finish, each with its prompt's place in `prompts`."""
         rows = min(len(prompts) * sampling.group_size, sampling.rows)
         packing = packed_weights(self.model, rows=rows) if sampling.max_tokens >= _PACKING_PAYS else nullcontext()
         with self._autocast(), packing:
-            yield from sample_groups(self.model, prompts, sampling, stop_ids=self._stop_ids)
+            yield from self._way.sample(self.model, prompts, sampling, stop_ids=self._stop_ids)
 
     def with_logprobs(self, batch: Batch, *, old: bool, ref: bool) -> Batch:
         """The batch with the policy's logprobs as they are now (`old`) and those of the frozen reference (`ref`)."""
@@ -111,7 +122,7 @@ class TorchBackend:
     def _logprobs(self, model: PreTrainedModel, part: Batch) -> tuple[torch.Tensor, torch.Tensor]:
         """Logprobs and mask, (B, T), of a part's rows."""
         with self._autocast():
-            return self._logprobs_of(model, part, temperature=self._temperature)
+            return self._way_of(model).logprobs(model, part, temperature=self._temperature)
 
     def update(self, batch: Batch, loss_fn: LossFn, *, learning_rate: float) -> UpdateStats:
         """One optimizer step; none where no row makes a gradient. Rows left out stay in the denominators."""

@@ -1,4 +1,4 @@
-"""Forward passes: prompts once and completions on top of them, or, where a model cannot, every row whole.
+"""Forward passes: prompts once and completions on top of them, or every row whole (`ways` says which for a model).
 
 The prompt of a group is run once and its keys and values are shared by the group's completions, gradients included;
 what all prompts begin with (a system message, worked examples) is run once for all of them. Attention in blocks takes
@@ -11,12 +11,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
-from transformers import Cache, DynamicCache, PreTrainedModel
-from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
+from transformers import Cache, PreTrainedModel
 
 from grpo_client.backends.torch.attention import has_windows, segments, shares_in_blocks
 from grpo_client.backends.torch.cache import Pair, SegmentsLayer, SharedLayer, pairs, repeated
 from grpo_client.backends.torch.head import selected_logprobs
+from grpo_client.backends.torch.own import body
 from grpo_client.learning.batch import Batch, CompletionRow
 
 _SHARING_PAYS = 128  # tokens saved from which a pass of their own, which also makes gradients of all weights, pays
@@ -55,22 +55,25 @@ def shared_logprobs(model: PreTrainedModel, batch: Batch, *, temperature: float)
     return logprobs[back], mask[back]
 
 
-def plain_logprobs(model: PreTrainedModel, batch: Batch, *, temperature: float) -> tuple[torch.Tensor, torch.Tensor]:
-    """The same with prompt and completion of every row run whole, prompts left-padded."""
-    prompts = [list(batch.prompts[row.prompt]) for row in batch.rows]
-    width = max(len(prompt) for prompt in prompts)
+def whole_logprobs(model: PreTrainedModel, batch: Batch, *, temperature: float) -> tuple[torch.Tensor, torch.Tensor]:
+    """The same with every row run whole, as `model(ids)` runs it: no cache, no mask, no padding.
+
+    Rows of one length share a pass, so that what depends on a pass's length (positions, in some models) is their own.
+    """
     ids, mask = padded_completions(batch.rows, device=model.device)
-    filling = [[0] * (width - len(prompt)) for prompt in prompts]
-    opening = torch.tensor([gap + prompt for gap, prompt in zip(filling, prompts, strict=True)], device=model.device)
-    seen = torch.tensor([gap + [1] * len(prompt) for gap, prompt in zip(filling, prompts, strict=True)])
-    seen = torch.cat([seen.to(model.device), mask[:, :-1]], dim=1)
-    hidden = model.base_model(
-        input_ids=torch.cat([opening, ids[:, :-1]], dim=1),
-        attention_mask=seen,
-        position_ids=(seen.cumsum(1) - 1).clamp(min=0),
-        use_cache=False,
-    ).last_hidden_state
-    return _at_completions(model, hidden[:, width - 1 :], ids, mask, batch.rows, temperature=temperature), mask
+    hidden: dict[int, torch.Tensor] = {}
+    lengths = [len(batch.prompts[row.prompt]) + len(row.token_ids) for row in batch.rows]
+    for length in sorted(set(lengths)):
+        places = [place for place, one in enumerate(lengths) if one == length]
+        rows = [batch.rows[place] for place in places]
+        whole = torch.tensor([[*batch.prompts[row.prompt], *row.token_ids] for row in rows], device=model.device)
+        states = body(model)(input_ids=whole, use_cache=False).last_hidden_state
+        hidden |= {
+            place: one[len(batch.prompts[row.prompt]) - 1 : -1]
+            for place, row, one in zip(places, rows, states, strict=True)
+        }
+    padded = torch.nn.utils.rnn.pad_sequence([hidden[place] for place in range(len(lengths))], batch_first=True)
+    return _at_completions(model, padded, ids, mask, batch.rows, temperature=temperature), mask
 
 
 def padded_completions(rows: Sequence[CompletionRow], *, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
@@ -173,19 +176,6 @@ def hidden_states(
     mask (B, cached + T) and positions (B, T) are always passed where rows are padded: a model that is left to guess
     them gets left padding wrong.
     """
-    output = model.base_model(input_ids=ids, attention_mask=mask, position_ids=positions, cache=cache, use_cache=True)
+    output = body(model)(input_ids=ids, attention_mask=mask, position_ids=positions, cache=cache, use_cache=True)
     hidden: torch.Tensor = output.last_hidden_state
     return hidden
-
-
-def choose_forward(model: PreTrainedModel) -> tuple[Logprobs, str | None]:
-    """The pass for this model, and a note where it is the plain one.
-
-    Keys and values can be shared where each layer is attention over all positions or over a window of them.
-    """
-    kinds = {type(layer) for layer in DynamicCache(config=model.config).layers}
-    foreign = kinds - {DynamicLayer, DynamicSlidingWindowLayer}
-    if not foreign:
-        return shared_logprobs, None
-    names = ", ".join(sorted(kind.__name__ for kind in foreign))
-    return plain_logprobs, f"plain forward passes, every row whole: this model's layers keep more than keys ({names})"

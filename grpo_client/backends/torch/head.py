@@ -16,6 +16,7 @@ from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedModel
 
 from grpo_client.backends.torch.matmul import first_transposed_times, times_transposed
+from grpo_client.backends.torch.own import has_bare_head, own_logits
 
 CHUNK_ELEMENTS = 1 << 23  # logits held at a time: 32 MiB in float32
 Kept = Sequence[NDArray[np.int32]]
@@ -30,8 +31,8 @@ def selected_logprobs(
     """
     head = model.get_output_embeddings()
     rows = max(1, CHUNK_ELEMENTS // head.weight.shape[0])
-    plain = type(head) is torch.nn.Linear and head.bias is None and head.weight.dtype == torch.float32
-    if kept is None and plain and soft_cap(model) is None and not torch.is_autocast_enabled(hidden.device.type):
+    plain = has_bare_head(model) and head.weight.dtype == torch.float32
+    if kept is None and plain and not torch.is_autocast_enabled(hidden.device.type):
         chosen: torch.Tensor = SelectedLogprobs.apply(hidden / temperature, head.weight, ids, rows)
         return chosen
     parts = []
@@ -104,13 +105,8 @@ def kept_mask(kept: Kept, logits: torch.Tensor) -> torch.Tensor:
 
 
 def head_logits(model: PreTrainedModel, hidden: torch.Tensor) -> torch.Tensor:
-    """Logits (..., V) in float32, through the model's own output embedding and soft cap."""
-    logits: torch.Tensor = model.get_output_embeddings()(hidden).float()
-    cap = soft_cap(model)
-    return logits if cap is None else torch.tanh(logits / cap) * cap
-
-
-def soft_cap(model: PreTrainedModel) -> float | None:
-    """Gemma's bound of its logits."""
-    cap: float | None = getattr(model.config.get_text_config(), "final_logit_softcapping", None)
-    return cap
+    """Logits (N, V) in float32 of hidden states (N, H): what the model's own forward makes of them."""
+    if has_bare_head(model):
+        logits: torch.Tensor = model.get_output_embeddings()(hidden)
+        return logits.float()
+    return own_logits(model, hidden).float()

@@ -67,7 +67,7 @@ def sample_groups(
     model: PreTrainedModel, prompts: Sequence[Prompt], sampling: Sampling, *, stop_ids: frozenset[int]
 ) -> Generator[tuple[int, list[Rollout]], None, None]:
     """Sample `group_size` completions of each prompt; yield (place of the prompt, rollouts) as groups finish."""
-    drawn = _Drawn(prompts, sampling, stop_ids, device=model.device)
+    drawn = Drawn(prompts, sampling, stop_ids, device=model.device)
     waiting = list(range(len(prompts)))
     live: _Live | None = None
     while waiting or live is not None:
@@ -92,7 +92,7 @@ def _prefilled(model: PreTrainedModel, prompts: Sequence[Prompt], places: Sequen
 
 
 def _decode(
-    model: PreTrainedModel, live: _Live, drawn: _Drawn
+    model: PreTrainedModel, live: _Live, drawn: Drawn
 ) -> Generator[tuple[int, list[Rollout]], None, _Live | None]:
     """Sample until rows are to be cut out. Yields groups as they finish, returns the rows that go on."""
     cache = roomy_cache(live.pairs)
@@ -112,7 +112,7 @@ def _decode(
     return _Live(rows, pairs(cache), mask, positions, hidden).kept(torch.from_numpy(alive.nonzero()[0]).to(rows.device))
 
 
-class _Drawn:
+class Drawn:
     """What each completion has got so far, (rows, max_tokens), and the noise that it draws with."""
 
     def __init__(

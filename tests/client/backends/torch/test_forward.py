@@ -16,12 +16,12 @@ from grpo_client.backends.torch.attention import shares_in_blocks, use_blocks
 from grpo_client.backends.torch.backend import checkpoint_layers
 from grpo_client.backends.torch.forward import (
     Logprobs,
-    choose_forward,
-    plain_logprobs,
     shared_logprobs,
     shared_prefix_length,
+    whole_logprobs,
 )
 from grpo_client.backends.torch.sampling import sample_groups
+from grpo_client.backends.torch.ways import SHARED, WHOLE, choose_way, drawn_rows
 from grpo_client.learning.batch import Batch, CompletionRow
 from grpo_client.learning.loss_inputs import Denominators
 from grpo_client.types import Prompt, Sampling
@@ -84,7 +84,7 @@ def by_blocks(model: PreTrainedModel) -> PreTrainedModel:
 
 
 @pytest.mark.parametrize(
-    ("forward", "blocks"), [(shared_logprobs, False), (shared_logprobs, True), (plain_logprobs, False)]
+    ("forward", "blocks"), [(shared_logprobs, False), (shared_logprobs, True), (whole_logprobs, False)]
 )
 @settings(max_examples=25, deadline=None)
 @given(case=step())
@@ -136,11 +136,10 @@ def test_checkpointed_layers_change_nothing(blocks: bool) -> None:
 def test_every_architecture_shares_prompts_and_gives_the_numbers_of_each_row_alone(name: str) -> None:
     """Unequal prompts, longer than any window, in one batch; the sampler's numbers too."""
     model = tiny_model(ARCHITECTURES[name]())
-    forward, note = choose_forward(model)
-    assert (forward, note) == (shared_logprobs, None)
+    assert choose_way(model, drawn_rows(model)) == (SHARED, None)
     alone = [plain_row(model, PROMPTS[place], ids) for place, ids in ROWS]
     want = gradients(model, alone)
-    ways = [(shared_logprobs, False), (plain_logprobs, False), (shared_logprobs, True), (plain_logprobs, True)]
+    ways = [(shared_logprobs, False), (whole_logprobs, False), (shared_logprobs, True), (whole_logprobs, True)]
     for way, blocks in ways:
         if blocks:
             use_blocks(model)  # where a layer has a window, nothing changes
@@ -156,16 +155,17 @@ def test_every_architecture_shares_prompts_and_gives_the_numbers_of_each_row_alo
             torch.testing.assert_close(torch.tensor(rollout.sampling_logprobs), got, atol=5e-5, rtol=5e-5)
 
 
-def test_a_model_that_keeps_more_than_keys_takes_the_plain_pass_and_says_so() -> None:
+def test_a_model_that_keeps_more_than_keys_runs_every_row_whole_and_says_so() -> None:
     config = Qwen3NextConfig(
         **(SMALL | {"num_hidden_layers": 2, "layer_types": ["linear_attention", "full_attention"], "num_experts": 4}),
         linear_num_value_heads=2, linear_num_key_heads=2, linear_key_head_dim=8, linear_value_head_dim=8, head_dim=8,
         num_experts_per_tok=2, moe_intermediate_size=32, shared_expert_intermediate_size=32,
     )  # fmt: skip
-    forward, note = choose_forward(tiny_model(config))
-    assert forward is plain_logprobs
+    model = tiny_model(config)
+    way, note = choose_way(model, drawn_rows(model))
+    assert way is WHOLE
     assert note is not None
-    assert "LinearAttentionLayer" in note
+    assert "prompts shared by their completions: " in note
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from grpo_client.backends.torch.backend import TORCH_OPS
-from grpo_client.backends.torch.forward import Logprobs, plain_logprobs, shared_logprobs
+from grpo_client.backends.torch.forward import Logprobs, shared_logprobs, whole_logprobs
 from grpo_client.learning.batch import Batch, CompletionRow, micro_batches
 from grpo_client.learning.loss_inputs import Denominators, LossInputs
 from grpo_client.learning.losses import LossConfig, make_loss
@@ -82,7 +82,7 @@ def test_cut_padding_order_and_company_change_neither_loss_nor_gradient(
     rows = list(step.rows)
     order.shuffle(rows)  # type: ignore[attr-defined]
     whole_loss, whole = step_of(shared_logprobs, [step], LOSSES[name])
-    for forward in (shared_logprobs, plain_logprobs):
+    for forward in (shared_logprobs, whole_logprobs):
         parts = micro_batches(step.having(rows), token_budget=budget)
         loss, gradient = step_of(forward, parts, LOSSES[name])
         assert loss == pytest.approx(whole_loss, rel=1e-4, abs=1e-5)
