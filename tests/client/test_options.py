@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -11,13 +12,17 @@ from typing import Any
 import pytest
 import torch
 from pydantic import ValidationError
+from rich.console import Console
 from transformers import AutoModelForCausalLM
 
 from grpo_client.backends import load_backend
 from grpo_client.backends.torch import sampling as torch_sampling
 from grpo_client.backends.torch.backend import TorchBackend
+from grpo_client.backends.torch.ways import WHOLE
+from grpo_client.choices import sampling
 from grpo_client.config import parse_reward
 from grpo_client.data.order import prompt_order
+from grpo_client.data.prompts import prompt_builder, training_examples
 from grpo_client.errors import ConfigError
 from grpo_client.learning.array_ops import Array, ArrayOps
 from grpo_client.learning.batch import Batch, CompletionRow
@@ -25,6 +30,7 @@ from grpo_client.learning.loss_inputs import Denominators, LossInputs
 from grpo_client.learning.losses import LossConfig, LossOutputs, make_loss
 from grpo_client.learning.schedule import make_schedule
 from grpo_client.penalty import kl_penalties
+from grpo_client.selfcheck import check_sampler
 from grpo_client.train import train
 from grpo_client.types import Group, Prompt, Rollout, Scores
 from tests.client.failing import edited, proxy
@@ -274,9 +280,8 @@ def test_bfloat16_keeps_float32_weights(configure: Configure, tiny: str) -> None
     assert all((before[name] - after[name]).abs().max() < 1e-5 for name in moved)  # finer than bfloat16 can tell
 
 
-def test_a_sampler_that_disagrees_with_the_trainer_is_found_before_training(
-    configure: Configure, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def shift_positions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The sampler tells the model wrong positions."""
     right = torch_sampling._prefilled
 
     def shifted(*arguments: Any) -> Any:
@@ -284,8 +289,27 @@ def test_a_sampler_that_disagrees_with_the_trainer_is_found_before_training(
         return replace(live, positions=live.positions + 3)
 
     monkeypatch.setattr(torch_sampling, "_prefilled", shifted)
+
+
+def test_a_sampler_that_is_wrong_for_a_model_is_passed_over_and_said(
+    configure: Configure, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shift_positions(monkeypatch)
+    said = io.StringIO()
+    train(configure(steps=1, eval_every=0), Console(file=said, width=200))
+    assert f"slower passes for this model, {WHOLE.name}" in said.getvalue()
+    assert "sampler and trainer agree" in said.getvalue()
+
+
+def test_a_sampler_that_disagrees_with_the_trainer_is_found_before_training(
+    configure: Configure, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = configure()
+    backend = load_backend(config)
+    prompts = prompt_builder(config)(training_examples(config), backend.tokenizer)
+    shift_positions(monkeypatch)
     with pytest.raises(ConfigError, match="sampler and trainer disagree"):
-        train(configure())
+        check_sampler(backend, prompts, sampling(config, step=0))
 
 
 def test_a_reference_in_bfloat16_gives_a_kl_that_begins_near_0(configure: Configure, tmp_path: Path) -> None:
