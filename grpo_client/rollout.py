@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -12,7 +13,7 @@ from reward_proto import v1
 
 from grpo_client.backends.base import Backend
 from grpo_client.config import TrainConfig
-from grpo_client.errors import RewardServiceError
+from grpo_client.errors import NotFiniteError, RewardServiceError
 from grpo_client.learning.advantages import dead_groups
 from grpo_client.ranks import all_groups, own_places
 from grpo_client.rewards.client import Manifest, RewardClient
@@ -87,6 +88,7 @@ class Sampler:
         pending: dict[int, tuple[list[Rollout], list[str], Future[Scores]]] = {}
         places = own_places(self._backend.ranks, len(prompts))
         for i, rollouts in self._backend.sample([prompts[place] for place in places], sampling) if places else ():
+            _check_finite(prompts[places[i]], rollouts)
             texts = [self._text(rollout) for rollout in rollouts]
             question = to_wire(prompts[places[i]], rollouts, texts, needs=manifest.needs())
             pending[places[i]] = rollouts, texts, self._threads.submit(self._score, manifest, question, run)
@@ -134,6 +136,18 @@ class Sampler:
     def _score(self, manifest: Manifest, question: v1.Group, run: v1.Run) -> Scores:
         (answer,) = self._rewards.score(manifest, [question], run=run)
         return Scores(answer.totals, answer.scores, answer.statuses)
+
+
+def _check_finite(prompt: Prompt, rollouts: Sequence[Rollout]) -> None:
+    """Raise NotFiniteError for a token drawn from logits that are NaN or infinite: nothing good can come of it."""
+    for rollout in rollouts:
+        place = next((t for t, one in enumerate(rollout.sampling_logprobs) if not math.isfinite(one)), None)
+        if place is not None:
+            raise NotFiniteError(
+                f"the model's logits are not finite (prompt {prompt.index + 1}, token {place + 1} of a completion): "
+                "its weights are broken, by too high a --learning-rate or as they were loaded. Go back to an earlier "
+                "checkpoint with a lower rate"
+            )
 
 
 def to_wire(prompt: Prompt, rollouts: Sequence[Rollout], texts: Sequence[str], *, needs: frozenset[str]) -> v1.Group:

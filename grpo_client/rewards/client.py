@@ -304,6 +304,25 @@ def _check(answer: v1.ScoreResponse, manifest: Manifest, groups: Sequence[v1.Gro
             for value in one
         ):
             raise ValueError(f"group {sent.id} has a score that is not finite")
+        _check_totals(got, manifest)
+
+
+def _check_totals(group: v1.GroupScores, manifest: Manifest) -> None:
+    """Raise ValueError for a total that is not its weights times scores, or a number where one of these is null."""
+    counted = [
+        (spec.weight, group.scores[name])
+        for spec, name in zip(manifest.rewards, manifest.names, strict=True)
+        if spec.weight
+    ]
+    for place, total in enumerate(group.totals):
+        terms = [(weight, scores[place]) for weight, scores in counted]
+        summed = sum(weight * score for weight, score in terms if score is not None)
+        unscored = any(score is None for _, score in terms) or not math.isfinite(summed)
+        if unscored != (total is None) or (total is not None and not math.isclose(total, summed, abs_tol=1e-9)):
+            raise ValueError(
+                f"group {group.id}, completion {place + 1}: the total is {total}, and weights times scores add up to "
+                f"{None if unscored else summed}"
+            )
 
 
 _backoff = wait_exponential_jitter(

@@ -45,6 +45,7 @@ def _not_an_integer(value: object) -> object:
 
 WireInt = Annotated[int, Field(ge=-(2**63), lt=2**63)]
 WireFloat = Annotated[FiniteFloat, BeforeValidator(_not_an_integer)]
+Score = Annotated[float, Field(strict=True)]  # of an answer: `true` and "1.0" are no numbers
 Json = TypeAliasType("Json", "bool | WireInt | WireFloat | str | list[Json] | dict[str, Json] | None")
 Name = Annotated[str, StringConstraints(min_length=1, max_length=200)]
 
@@ -207,8 +208,8 @@ class GroupScores(_Answer):
     """Per completion, in the order sent. A total is null when any reward of non-zero weight is."""
 
     id: str
-    totals: list[float | None]
-    scores: dict[str, list[float | None]]
+    totals: list[Score | None]
+    scores: dict[str, list[Score | None]]
     statuses: dict[str, list[str]]
     details: dict[str, list[Detail | None]]
 

@@ -13,6 +13,7 @@ import pytest
 import torch
 from pydantic import ValidationError
 from rich.console import Console
+from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
 from grpo_client.backends import load_backend
@@ -338,7 +339,19 @@ def cut_short(tiny: str, folder: Path) -> None:
     weights.write_bytes(weights.read_bytes()[:500])
 
 
-@pytest.mark.parametrize(("make", "said"), [(other_shapes, "does not fit"), (cut_short, "cannot be read")])
+def half_gone(tiny: str, folder: Path) -> None:
+    file = Path(save_adapter(tiny, folder)) / "adapter_model.safetensors"
+    save_file({name: one for name, one in load_file(file).items() if "layers.1" not in name}, file)
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (other_shapes, "does not fit"),
+        (cut_short, "cannot be read"),
+        (half_gone, r"14 weights are missing in it, such as .*layers.1"),
+    ],
+)
 def test_an_adapter_that_cannot_be_put_on_is_refused(
     make: Callable[[str, Path], None], said: str, configure: Configure, tiny: str, tmp_path: Path
 ) -> None:

@@ -16,7 +16,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from grpo_client.errors import ConfigError, RewardServiceError
+from grpo_client.errors import ConfigError, NotFiniteError, RewardServiceError
 from grpo_client.train import train
 from tests.client.failing import edited, proxy
 from tests.client.runs import Configure, Run, read
@@ -193,6 +193,15 @@ def test_a_service_that_dies_mid_run_stops_it_with_the_path_of_what_was_saved(
     assert str(checkpoint) in saved[0]
     assert (checkpoint / "model.safetensors").exists()
     assert 0 < len(steps) < 50
+
+
+@pytest.mark.parametrize("more", [{}, {"backend": "mlx"}])
+def test_a_model_whose_weights_break_ends_with_its_own_message(more: dict[str, str], configure: Configure) -> None:
+    config = configure(
+        steps=9, learning_rate=1e12, eval_every=0, kl_coef=0.0, reward=["language.script@1"], suite=None, **more
+    )
+    with pytest.raises(NotFiniteError, match=r"the model's logits are not finite \(prompt \d+, token \d+ of a"):
+        train(config)
 
 
 def test_a_run_learns_what_pays(configure: Configure) -> None:

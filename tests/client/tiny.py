@@ -86,11 +86,13 @@ def save_tiny(folder: Path, seed: int = 0) -> str:
     return str(folder)
 
 
-def save_adapter(model: str, folder: Path, *, scale: float = 0.3, seed: int = 1) -> str:
+def save_adapter(
+    model: str, folder: Path, *, scale: float = 0.3, seed: int = 1, targets: str | list[str] = "all-linear"
+) -> str:
     """A LoRA adapter of random weights that changes what the model says."""
     torch.manual_seed(seed)
     base = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32)
-    adapted: Any = get_peft_model(base, LoraConfig(r=4, target_modules="all-linear", task_type="CAUSAL_LM"))
+    adapted: Any = get_peft_model(base, LoraConfig(r=4, target_modules=targets, task_type="CAUSAL_LM"))
     for name, weight in adapted.named_parameters():
         if "lora_" in name:
             torch.nn.init.normal_(weight, std=scale)

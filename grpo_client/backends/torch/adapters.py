@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from transformers import PreTrainedModel
 
 from grpo_client.backends.torch.attention import use_blocks
@@ -25,6 +25,7 @@ from grpo_client.config import TrainConfig
 from grpo_client.errors import ConfigError
 
 _FROZEN = "reference"
+_WEIGHTS = "adapter_model.safetensors"
 
 
 @dataclass(frozen=True)
@@ -109,9 +110,12 @@ def _attached(model: PreTrainedModel, config: TrainConfig) -> Any:
             )
             return get_peft_model(model, wanted)
         adapted: Any = PeftModel.from_pretrained(model, str(config.adapter), is_trainable=True)
+        check_adapter(adapted, config.adapter, config.model)
         if config.kl_coef and config.ref_model is None:
             adapted.load_adapter(str(config.adapter), adapter_name=_FROZEN, is_trainable=False)
         return adapted
+    except ConfigError:
+        raise
     except SafetensorError as error:
         raise ConfigError(f"--adapter {config.adapter}: its weights cannot be read ({error}); copy it again") from error
     except (ValueError, OSError) as error:
@@ -120,6 +124,26 @@ def _attached(model: PreTrainedModel, config: TrainConfig) -> Any:
         if config.adapter is None:
             raise
         raise ConfigError(f"--adapter {config.adapter} does not fit --model {config.model}: other shapes") from error
+
+
+def check_adapter(adapted: Any, adapter: Path, model: str) -> None:
+    """Raise ConfigError when file and model have not the same adapted layers: peft passes over that in silence."""
+    from peft import get_peft_model_state_dict
+
+    if not (adapter / _WEIGHTS).exists():
+        return
+    prefix = adapted.base_model.prefix
+    wanted = {name for name in get_peft_model_state_dict(adapted, save_embedding_layers=False) if prefix in name}
+    with safe_open(adapter / _WEIGHTS, framework="pt") as file:
+        there = {name for name in file.keys() if prefix in name}  # noqa: SIM118  # it is no mapping
+    for names, what in ((there - wanted, "have no place there"), (wanted - there, "are missing in it")):
+        if names:
+            raise ConfigError(misfit(adapter, model, f"{len(names)} weights {what}, such as {min(names)}"))
+
+
+def misfit(adapter: Path, model: str, reason: str) -> str:
+    """That an adapter is not this model's, in words."""
+    return f"--adapter {adapter} does not fit --model {model}: {reason}. Name the model that it was trained on"
 
 
 def _with_adapter(model: PreTrainedModel, config: TrainConfig, *, device: str) -> Trained:

@@ -9,13 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
+from safetensors import SafetensorError
 
+from grpo_client.backends.torch.adapters import check_adapter, misfit
 from grpo_client.backends.torch.models import load_model, quiet
 from grpo_client.data.tokenizers import public_name
 from grpo_client.errors import ConfigError
-
-_WEIGHTS = "adapter_model.safetensors"
 
 
 def merge_adapter(model: str, adapter: Path, output: Path, *, dtype: str, same_base: bool) -> int:
@@ -24,7 +23,7 @@ def merge_adapter(model: str, adapter: Path, output: Path, *, dtype: str, same_b
     Added in float32, written in dtype. same_base: that the adapter was trained on another name is no reason to refuse.
     Raises ConfigError when the adapter does not belong to the model, or the output is there already; OSError.
     """
-    from peft import PeftModel, get_peft_model_state_dict
+    from peft import PeftModel
 
     settings = _settings(adapter)
     _check_name(settings.get("base_model_name_or_path"), model, adapter, same_base=same_base)
@@ -34,13 +33,11 @@ def merge_adapter(model: str, adapter: Path, output: Path, *, dtype: str, same_b
     try:
         adapted: Any = PeftModel.from_pretrained(loaded.model, str(adapter))
     except (ValueError, RuntimeError, KeyError, OSError, SafetensorError) as error:
-        raise ConfigError(_misfit(adapter, model, str(error).strip().splitlines()[0])) from error
+        raise ConfigError(misfit(adapter, model, str(error).strip().splitlines()[0])) from error
     if not hasattr(adapted, "merge_and_unload"):
         raise ConfigError(f"--adapter {adapter}: adapters of type {settings.get('peft_type')} cannot be merged")
-    own = get_peft_model_state_dict(adapted, save_embedding_layers=False)
-    _check_weights(
-        {name for name in own if adapted.base_model.prefix in name}, adapted.base_model.prefix, adapter, model
-    )
+    check_adapter(adapted, adapter, model)
+    _check_tied(loaded.model, adapted, adapter)
     try:
         merged = adapted.merge_and_unload(safe_merge=True)
     except (ValueError, NotImplementedError, AttributeError) as error:
@@ -74,19 +71,17 @@ def _check_name(trained_on: str | None, model: str, adapter: Path, *, same_base:
         )
 
 
-def _check_weights(wanted: set[str], prefix: str, adapter: Path, model: str) -> None:
-    """Raise ConfigError when file and model have not the same adapted layers: peft passes over that in silence."""
-    if not (adapter / _WEIGHTS).exists():
-        return
-    with safe_open(adapter / _WEIGHTS, framework="pt") as file:
-        there = {name for name in file.keys() if prefix in name}  # noqa: SIM118  # it is no mapping
-    for names, what in ((there - wanted, "have no place there"), (wanted - there, "are missing in it")):
-        if names:
-            raise ConfigError(_misfit(adapter, model, f"{len(names)} weights {what}, such as {min(names)}"))
-
-
-def _misfit(adapter: Path, model: str, reason: str) -> str:
-    return f"--adapter {adapter} does not fit --model {model}: {reason}. Name the model that it was trained on"
+def _check_tied(model: Any, adapted: Any, adapter: Path) -> None:
+    """Raise ConfigError where the adapter sits on a matrix that embedding and head share: it would be added to both."""
+    embedding, head = model.get_input_embeddings(), model.get_output_embeddings()
+    ends = [getattr(one, "base_layer", one) for one in (embedding, head)]
+    adapts_an_end = any(hasattr(one, "base_layer") for one in (embedding, head))
+    if adapts_an_end and ends[0].weight is ends[1].weight:
+        raise ConfigError(
+            f"--adapter {adapter} adapts the embedding or the head, which are one matrix in this model: merged, it "
+            "would change both. Use it as it is (--adapter), or train one without lm_head and embed_tokens in "
+            "--lora-targets"
+        )
 
 
 def _write(model: Any, tokenizer: Any, output: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,9 @@ from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel, PreT
 from grpo_client.data.tokenizers import load_tokenizer, locate, public_name
 from grpo_client.data.tokenizers import quiet as quiet  # the backend's, too
 from grpo_client.errors import ConfigError
+
+_PREFIXES = ("_orig_mod.", "module.", "base_model.model.")
+_LAYER = re.compile(r"(.*?)\.\d+\.")
 
 
 @dataclass(frozen=True)
@@ -32,11 +37,9 @@ def load_model(name: str, *, device: str) -> LoadedModel:
     tokenizer = load_tokenizer(name)
     with quiet():
         try:
-            model: PreTrainedModel
-            if gguf_file is None:
-                model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
-            else:
-                model = _dequantised(folder, gguf_file)
+            model = _loaded(name, folder) if gguf_file is None else _dequantised(folder, gguf_file)
+        except ConfigError:
+            raise
         except (OSError, ValueError, KeyError, ImportError, SafetensorError) as error:
             raise ConfigError(f"cannot load --model {name}: {str(error).splitlines()[0]}") from error
     model.to(torch.device(device))  # type: ignore[arg-type]  # its wrapper hides `self` from the checker
@@ -45,6 +48,47 @@ def load_model(name: str, *, device: str) -> LoadedModel:
     embedding.padding_idx = None  # else a pad token, which often also ends a turn, gets no gradient where it is read
     model.eval()  # dropout is off in sampling and in every pass of training alike
     return LoadedModel(model, tokenizer, stop_ids(model, tokenizer))
+
+
+def _loaded(name: str, folder: str) -> PreTrainedModel:
+    """The model in float32, all of its weights out of the files. Raises ConfigError for files of another model."""
+    model, found = _from_files(folder, prefix="")
+    prefix = next((one for one in _PREFIXES if any(key.startswith(one) for key in found["unexpected_keys"])), None)
+    if prefix is not None:  # as torch.compile, data parallel wrappers and adapters save them
+        model, found = _from_files(folder, prefix=prefix)
+    faults = []
+    if found["missing_keys"]:
+        faults.append(f"{_some(found['missing_keys'])} missing")
+    if extra := _of_its_layers(model, found["unexpected_keys"]):
+        faults.append(f"{_some(extra)} that it has no place for")
+    if found["mismatched_keys"]:
+        faults.append(f"{_some([key for key, *_ in found['mismatched_keys']])} of another shape")
+    if faults:
+        raise ConfigError(
+            f"--model {name}: its files are not those of a {type(model).__name__} with this config: "
+            f"{'; '.join(faults)}. Training would go on from random weights; get the files anew, or mend config.json"
+        )
+    return model
+
+
+def _from_files(folder: str, *, prefix: str) -> tuple[PreTrainedModel, dict[str, Any]]:
+    renamed = {rf"^{re.escape(prefix)}": ""} if prefix else None
+    loaded: Any = AutoModelForCausalLM.from_pretrained(
+        folder, dtype=torch.float32, output_loading_info=True, ignore_mismatched_sizes=True, key_mapping=renamed
+    )
+    model, found = loaded
+    return model, found
+
+
+def _of_its_layers(model: PreTrainedModel, keys: Iterable[str]) -> list[str]:
+    """Those that would belong to a further layer: what else a file holds (a vision tower) is no part of this model."""
+    stems = {match[1] for name, _ in model.named_parameters() if (match := _LAYER.match(name))}
+    return [key for key in keys if (match := _LAYER.match(key)) and match[1] in stems]
+
+
+def _some(keys: Iterable[str]) -> str:
+    names = sorted(keys)
+    return f"{len(names)} weights ({', '.join(names[:3])}{', …' if len(names) > 3 else ''})"
 
 
 def _check_weights(name: str, folder: Path) -> None:

@@ -126,7 +126,33 @@ def make_infinite(answer: dict[str, Any]) -> None:
     answer["groups"][0]["totals"][0] = float("inf")
 
 
-@pytest.mark.parametrize("change", [shorten, lose_a_group, rename, swap_digest, drop_scores, lengthen, make_infinite])
+def contradict(answer: dict[str, Any]) -> None:
+    answer["groups"][0]["totals"][0] += 0.5
+
+
+def null_a_total(answer: dict[str, Any]) -> None:
+    answer["groups"][0]["totals"][0] = None
+
+
+def null_a_score(answer: dict[str, Any]) -> None:
+    answer["groups"][0]["scores"]["r1.int@1"][0] = None
+
+
+def spell_out(answer: dict[str, Any]) -> None:
+    answer["groups"][0]["totals"][0] = str(answer["groups"][0]["totals"][0])
+
+
+def say_true(answer: dict[str, Any]) -> None:
+    answer["groups"][0]["scores"]["r1.int@1"][0] = True
+
+
+UNFIT = [
+    *(shorten, lose_a_group, rename, swap_digest, drop_scores, lengthen, make_infinite),
+    *(contradict, null_a_total, null_a_score, spell_out, say_true),
+]
+
+
+@pytest.mark.parametrize("change", UNFIT)
 def test_an_answer_that_does_not_fit_its_question_is_refused(
     change: Callable[[dict[str, Any]], None], server: Server
 ) -> None:

@@ -77,6 +77,21 @@ def test_an_adapter_of_other_shapes_is_refused_under_any_name(
     assert not (tmp_path / "merged").exists()
 
 
+@pytest.mark.parametrize("end", ["lm_head", "embed_tokens"])
+def test_an_adapter_on_a_shared_matrix_is_refused_and_on_one_of_its_own_merged(
+    end: str, tiny: str, run: Run, tmp_path: Path
+) -> None:
+    adapter = save_adapter(tiny, tmp_path / "adapter", targets=["q_proj", end])
+    code, _, errors = run("merge", "--model", tiny, "--adapter", adapter, "--output", "merged")
+    assert code == 2
+    assert "one matrix in this model" in errors
+    assert not (tmp_path / "merged").exists()
+    tiny_model(tiny_config(tie_word_embeddings=False)).save_pretrained(tmp_path / "untied")
+    tiny_tokenizer().save_pretrained(tmp_path / "untied")
+    adapter = save_adapter(str(tmp_path / "untied"), tmp_path / "other", targets=["q_proj", end])
+    assert run("merge", "--model", tmp_path / "untied", "--adapter", adapter, "--output", "merged")[0] == 0
+
+
 def test_merge_refuses_what_is_no_adapter_and_a_folder_that_is_full(tiny: str, run: Run, tmp_path: Path) -> None:
     code, _, errors = run("merge", "--model", tiny, "--adapter", tiny, "--output", "merged")
     assert code == 2
