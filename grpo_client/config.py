@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 import time
@@ -17,6 +18,7 @@ from grpo_client.options.option import Option, Section
 from grpo_client.options.settings import Setting, resolve
 from grpo_client.options.yaml_file import read_yaml
 
+_TEMPLATE_S_OWN = frozenset({"add_generation_prompt", "tokenize", "return_dict", "conversation", "messages"})
 _REWARD_ID = re.compile(r"[^\s/?#%=]+")
 
 
@@ -73,6 +75,16 @@ class DataOptions(Section):
     system_prompt: Annotated[str | None, Option(also_in="prompts")] = Field(
         default=None,
         description="System message. Default: the R1 think/answer prompt for the suites r1 and simple_grpo, else none.",
+    )
+    template_arg: Annotated[tuple[str, ...], Option(also_in="prompts")] = Field(
+        default=(),
+        description="An argument of the chat template, NAME=VALUE (enable_thinking=false); repeat for several. Values "
+        "are read as JSON where they are JSON.",
+    )
+    template_opening: Annotated[bool, Option(also_in="prompts")] = Field(
+        default=True,
+        description="What the chat template opens of the answer (a <think> tag) is part of the completion's text, for "
+        "rewards and readers.",
     )
     few_shot: Annotated[Path | None, Option(also_in="prompts")] = Field(
         default=None, description="JSONL of worked examples (question, completion) put before each prompt."
@@ -435,6 +447,17 @@ def load_config(path: Path | str, **changes: object) -> TrainConfig:
     """The config in a YAML file, with changes, which come first. Raises ConfigError with every fault."""
     given = [Setting(name, value, f"argument {name}") for name, value in changes.items()]
     return resolve(TrainConfig, [*read_yaml(Path(path)), *given])
+
+
+def parse_template_arg(text: str) -> tuple[str, object]:
+    """`NAME=VALUE` as (name, value), the value read as JSON where it is JSON. Raises ConfigError."""
+    name, equals, value = text.partition("=")
+    if not equals or not name.isidentifier() or name in _TEMPLATE_S_OWN:
+        raise ConfigError(f"--template-arg {text}: name an argument of the template, such as enable_thinking=false")
+    try:
+        return name, json.loads(value)
+    except ValueError:
+        return name, value
 
 
 def parse_reward(text: str) -> tuple[str, float]:

@@ -13,6 +13,7 @@ from reward_proto import v1
 
 from grpo_client.backends.base import Backend
 from grpo_client.config import TrainConfig
+from grpo_client.data.prompts import Tokenizer
 from grpo_client.errors import NotFiniteError, RewardServiceError
 from grpo_client.learning.advantages import dead_groups
 from grpo_client.ranks import all_groups, own_places
@@ -89,7 +90,7 @@ class Sampler:
         places = own_places(self._backend.ranks, len(prompts))
         for i, rollouts in self._backend.sample([prompts[place] for place in places], sampling) if places else ():
             _check_finite(prompts[places[i]], rollouts)
-            texts = [self._text(rollout) for rollout in rollouts]
+            texts = [completion_text(self._backend.tokenizer, prompts[places[i]], rollout) for rollout in rollouts]
             question = to_wire(prompts[places[i]], rollouts, texts, needs=manifest.needs())
             pending[places[i]] = rollouts, texts, self._threads.submit(self._score, manifest, question, run)
         sampled = time.perf_counter()
@@ -130,9 +131,6 @@ class Sampler:
                 if seconds == _PATIENCE_SECONDS:
                     raise RewardServiceError(f"{self._rewards.url} does not answer, and the run is to end") from None
 
-    def _text(self, rollout: Rollout) -> str:
-        return self._backend.tokenizer.decode(rollout.token_ids, skip_special_tokens=True)
-
     def _score(self, manifest: Manifest, question: v1.Group, run: v1.Run) -> Scores:
         (answer,) = self._rewards.score(manifest, [question], run=run)
         return Scores(answer.totals, answer.scores, answer.statuses)
@@ -148,6 +146,11 @@ def _check_finite(prompt: Prompt, rollouts: Sequence[Rollout]) -> None:
                 "its weights are broken, by too high a --learning-rate or as they were loaded. Go back to an earlier "
                 "checkpoint with a lower rate"
             )
+
+
+def completion_text(tokenizer: Tokenizer, prompt: Prompt, rollout: Rollout) -> str:
+    """What a reader, and a reward, sees of a completion: what the template opened it with, and what was sampled."""
+    return prompt.opening + tokenizer.decode(rollout.token_ids, skip_special_tokens=True)
 
 
 def to_wire(prompt: Prompt, rollouts: Sequence[Rollout], texts: Sequence[str], *, needs: frozenset[str]) -> v1.Group:

@@ -24,6 +24,7 @@ class Prompt:
     token_ids: tuple[int, ...]
     gold: str | list[str]
     metadata: Mapping[str, Any] = field(default_factory=dict)
+    opening: str = ""  # of the completion, which the prompt's template has written already: a think tag, say
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +52,7 @@ class Group:
 
     prompt: Prompt
     rollouts: list[Rollout]
-    texts: list[str]
+    texts: list[str]  # each with the prompt's opening before what was sampled
     scores: Scores  # as the service gave them
     learnt: Scores | None = None
 

@@ -89,6 +89,10 @@ def run(config: EvalConfig, rewards: RewardClient, manifest: Manifest, console: 
         console.print(Text(f"loading {config.model}"), soft_wrap=True)
         backend = load_backend(config)
         prompts = prompt_builder(config)(rows, backend.tokenizer)
+        note = backend.settle(prompts, max_completion_length=config.max_completion_length)
+        for one in (*backend.notes, note):
+            if one:
+                console.print(Text(one), soft_wrap=True)
         with contextlib.closing(Sampler(backend, rewards, run_id="eval")) as sampler:
             return _evaluated(config, sampler, prompts, manifest, file, console), output
 

@@ -14,7 +14,7 @@ from grpo_client.data.examples import Example
 from grpo_client.data.prompts import prompt_builder, training_examples
 from grpo_client.errors import ConfigError
 from grpo_client.options.flags import Flag
-from grpo_client.rollout import sampling_of
+from grpo_client.rollout import completion_text, sampling_of
 from grpo_client.terminal import printable
 from grpo_client.types import Prompt
 
@@ -65,10 +65,12 @@ def completions(config: GenerateConfig, backend: Backend, rows: Sequence[Example
     """Each prompt and its completions as text for a terminal, as groups finish."""
     prompts = prompt_builder(config)(rows, backend.tokenizer)
     sampling = sampling_of(config, group_size=config.completions, temperature=config.sampling_temperature)
+    if note := backend.settle(prompts, max_completion_length=config.max_completion_length):
+        yield note
     for place, rollouts in backend.sample(prompts, sampling):
         yield _heading(prompts[place])
         for number, rollout in enumerate(rollouts, start=1):
-            text = backend.tokenizer.decode(rollout.token_ids, skip_special_tokens=True)
+            text = completion_text(backend.tokenizer, prompts[place], rollout)
             count = len(rollout.token_ids)
             yield f"--- completion {number}: {count} token{'s' * (count != 1)}, {rollout.finish_reason}"
             yield printable(text)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
 from jinja2 import TemplateError
 
-from grpo_client.config import TrainConfig
+from grpo_client.config import TrainConfig, parse_template_arg
 from grpo_client.data import sources
 from grpo_client.data.examples import Columns, Example, examples_and_problems
 from grpo_client.data.sources import Record
@@ -24,6 +26,7 @@ R1_SYSTEM_PROMPT = (
 )
 
 _LISTED_ROWS = 10
+_TAG = re.compile(r"<[A-Za-z][\w-]{0,31}>")
 _SUITES_WITH_TAGS = frozenset({"r1", "simple_grpo"})
 
 
@@ -31,6 +34,8 @@ class Tokenizer(Protocol):
     """What is asked of a tokenizer; transformers' has it."""
 
     chat_template: str | None
+    eos_token_id: int | None
+    all_special_tokens: list[str]
 
     def apply_chat_template(self, conversation: Any, **options: Any) -> Any:
         """Messages as token ids."""
@@ -40,6 +45,14 @@ class Tokenizer(Protocol):
 
     def decode(self, token_ids: Sequence[int], **options: Any) -> str:
         """Token ids as text."""
+
+
+@dataclass(frozen=True)
+class Template:
+    """Arguments of the chat template, and whether what it opens of the answer counts as the completion's."""
+
+    arguments: Mapping[str, object] = field(default_factory=dict)
+    keeps_opening: bool = True
 
 
 # ---- rows --------------------------------------------------------------------------------------------------
@@ -141,6 +154,11 @@ def read_few_shot(path: Path | None) -> list[dict[str, str]]:
     return messages
 
 
+def template_of(config: TrainConfig) -> Template:
+    """How the config has the chat template used. Raises ConfigError."""
+    return Template(dict(parse_template_arg(text) for text in config.template_arg), config.template_opening)
+
+
 def prompt_builder(config: TrainConfig) -> Callable[[Sequence[Example], Tokenizer], list[Prompt]]:
     """`build_prompts` with what the config says of prompts. Raises ConfigError for few-shot examples that misfit."""
     return partial(
@@ -148,6 +166,7 @@ def prompt_builder(config: TrainConfig) -> Callable[[Sequence[Example], Tokenize
         system=system_prompt(config),
         few_shot=read_few_shot(config.few_shot),
         limit=config.max_prompt_length,
+        template=template_of(config),
     )
 
 
@@ -158,6 +177,7 @@ def build_prompts(
     system: str | None,
     few_shot: Sequence[Mapping[str, str]],
     limit: int,
+    template: Template = Template(),  # it is frozen
 ) -> list[Prompt]:
     """Rows as token ids, through the chat template. Prompts of more than `limit` tokens are left out.
 
@@ -165,7 +185,7 @@ def build_prompts(
     """
     prompts, shortest = [], None
     for index, example in enumerate(examples):
-        prompt = build_prompt(index, example, tokenizer, system=system, few_shot=few_shot)
+        prompt = build_prompt(index, example, tokenizer, system=system, few_shot=few_shot, template=template)
         length = len(prompt.token_ids)
         shortest = min(length, shortest or length)
         if length <= limit:
@@ -178,28 +198,55 @@ def build_prompts(
 
 
 def build_prompt(
-    index: int, example: Example, tokenizer: Tokenizer, *, system: str | None, few_shot: Sequence[Mapping[str, str]]
+    index: int,
+    example: Example,
+    tokenizer: Tokenizer,
+    *,
+    system: str | None,
+    few_shot: Sequence[Mapping[str, str]],
+    template: Template = Template(),
 ) -> Prompt:
     """One row as token ids. Raises ConfigError when the chat template refuses its messages."""
     asked = (
         [{"role": "user", "content": example.question}] if isinstance(example.question, str) else list(example.question)
     )
-    opening = [{"role": "system", "content": system}] if system and asked[0].get("role") != "system" else []
-    messages = [*opening, *few_shot, *asked]
+    first = [{"role": "system", "content": system}] if system and asked[0].get("role") != "system" else []
+    messages = [*first, *few_shot, *asked]
     try:
-        token_ids = _encode(messages, tokenizer)
+        token_ids = _encode(messages, tokenizer, template)
+        opening = _opening(messages, tokenizer, template) if template.keeps_opening else ""
     except TemplateError as error:
         roles = ", ".join(message["role"] for message in messages)
         raise ConfigError(f"row {example.number}: the chat template refuses the messages ({roles}): {error}") from error
-    return Prompt(index, messages, tuple(token_ids), example.gold, example.metadata)
+    return Prompt(index, messages, tuple(token_ids), example.gold, example.metadata, opening)
 
 
-def _encode(messages: Sequence[Mapping[str, str]], tokenizer: Tokenizer) -> list[int]:
+def _encode(messages: Sequence[Mapping[str, str]], tokenizer: Tokenizer, template: Template) -> list[int]:
     if tokenizer.chat_template is None:
-        return tokenizer.encode("\n\n".join(message["content"] for message in messages) + "\n")
+        token_ids = tokenizer.encode("\n\n".join(message["content"] for message in messages) + "\n")
+        # Some tokenizers end every text with their end of sequence, after which a model begins something else.
+        return token_ids[:-1] if token_ids and token_ids[-1] == tokenizer.eos_token_id else token_ids
     # Tokenised by the template itself: encoding its text anew would add a second BOS.
-    encoded = tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=True)
-    return list(encoded["input_ids"])
+    options = {"add_generation_prompt": True, "return_dict": True, **template.arguments}
+    return list(tokenizer.apply_chat_template(messages, **options)["input_ids"])
+
+
+def _opening(messages: Sequence[Mapping[str, str]], tokenizer: Tokenizer, template: Template) -> str:
+    """What the template writes of the answer itself, behind its header: from the first tag that is no special token on.
+
+    Qwen3 and DeepSeek-R1 open `<think>`, which a completion then only closes.
+    """
+    if tokenizer.chat_template is None:
+        return ""
+    asked, answering = (
+        tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=begin, **template.arguments)
+        for begin in (False, True)
+    )
+    if not answering.startswith(asked):
+        return ""
+    begun: str = answering[len(asked) :]
+    tags = (match.start() for match in _TAG.finditer(begun) if match[0] not in tokenizer.all_special_tokens)
+    return begun[next(tags, len(begun)) :]
 
 
 def left_out(examples: Sequence[Example], prompts: Sequence[Prompt], *, limit: int) -> str:

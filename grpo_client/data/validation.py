@@ -27,6 +27,7 @@ from grpo_client.data.prompts import (
     evaluation_source,
     read_few_shot,
     system_prompt,
+    template_of,
     training_records,
 )
 from grpo_client.data.sources import Record
@@ -115,7 +116,9 @@ def _look_at(
     token_counts, over_long, first = [], [], None
     for index, row in enumerate(rows):
         try:
-            prompt = build_prompt(index, row, tokenizer, system=system_prompt(config), few_shot=few_shot)
+            prompt = build_prompt(
+                index, row, tokenizer, system=system_prompt(config), few_shot=few_shot, template=template_of(config)
+            )
         except ConfigError as error:
             problems.append(str(error))
             continue

@@ -20,6 +20,7 @@ from grpo_client.errors import ConfigError, NotFiniteError, RewardServiceError
 from grpo_client.train import train
 from tests.client.failing import edited, proxy
 from tests.client.runs import Configure, Run, read
+from tests.client.tiny import TEMPLATE, tiny_model, tiny_tokenizer
 from tests.conftest import ROOT, Server
 
 
@@ -193,6 +194,24 @@ def test_a_service_that_dies_mid_run_stops_it_with_the_path_of_what_was_saved(
     assert str(checkpoint) in saved[0]
     assert (checkpoint / "model.safetensors").exists()
     assert 0 < len(steps) < 50
+
+
+def test_a_think_tag_that_the_template_opens_reaches_rewards_rollouts_and_evaluation(
+    configure: Configure, tmp_path: Path
+) -> None:
+    tokenizer = tiny_tokenizer()
+    tokenizer.chat_template = TEMPLATE.replace("<|assistant|>{% endif", "<|assistant|><think>\n{% endif")
+    tiny_model().save_pretrained(tmp_path / "opens")
+    tokenizer.save_pretrained(tmp_path / "opens")
+    for kept in (True, False):
+        config = configure(
+            model=str(tmp_path / "opens"), steps=1, suite=None, reward=["r1.count_xml@2"], template_opening=kept,
+            output_dir=tmp_path / str(kept),
+        )  # fmt: skip
+        folder = train(config)
+        written = read(folder / "rollouts.jsonl") + read(folder / "evals.jsonl")
+        assert all(one["text"].startswith("<think>\n") is kept for one in written)
+        assert [row["rewards/r1.count_xml@2/mean"] for row in read(folder / "metrics.jsonl")[1:]] == [0.125 * kept]
 
 
 @pytest.mark.parametrize("more", [{}, {"backend": "mlx"}])

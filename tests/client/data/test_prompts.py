@@ -5,16 +5,19 @@ from __future__ import annotations
 import json
 import re
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from tokenizers.processors import TemplateProcessing
 
 from grpo_client.config import TrainConfig
 from grpo_client.data.examples import Columns, Example, to_example
 from grpo_client.data.prompts import (
     R1_SYSTEM_PROMPT,
+    Template,
     build_prompts,
     evaluation_examples,
     left_out,
@@ -24,7 +27,7 @@ from grpo_client.data.prompts import (
     training_examples,
 )
 from grpo_client.errors import ConfigError
-from tests.client.tiny import tiny_tokenizer
+from tests.client.tiny import TEMPLATE, tiny_tokenizer
 
 ASKED = {"role": "user", "content": "q"}
 
@@ -304,3 +307,62 @@ def test_the_suites_of_the_ancestors_come_with_their_system_message_unless_anoth
         None,
     ]
     assert system_prompt(configured(system_prompt="")) == ""
+
+
+# ---- what a template opens ----------------------------------------------------------------------------------
+
+OPENS = TEMPLATE.replace("<|assistant|>{% endif", "<|assistant|>{{ opened }}{% endif")
+THINKING = TEMPLATE.replace(
+    "<|assistant|>{% endif",
+    "<|assistant|>{% if enable_thinking is defined and enable_thinking is false %}<think>\n\n</think>\n\n"
+    "{% else %}<think>\n{% endif %}{% endif",
+)
+
+
+@pytest.mark.parametrize(
+    ("opened", "opening"),
+    [
+        ("", ""),
+        ("<think>\n", "<think>\n"),
+        ("\n<think>\n", "<think>\n"),
+        ("<think>\n\n</think>\n\n", "<think>\n\n</think>\n\n"),
+        ("<start_of_turn>model\n", ""),
+        ("<start_of_turn>model\n<reasoning>", "<reasoning>"),
+        ("a < b > c", ""),
+    ],
+)
+def test_what_the_template_opens_of_the_answer_is_told_from_its_header(opened: str, opening: str) -> None:
+    tokenizer = tiny_tokenizer()
+    tokenizer.add_special_tokens({"additional_special_tokens": ["<start_of_turn>"]})
+    tokenizer.chat_template = OPENS
+    built = partial(build_prompts, [Example("1 + 1?", "2")], tokenizer, system=None, few_shot=[], limit=99)
+    (prompt,) = built(template=Template({"opened": opened}))
+    assert prompt.opening == opening
+    assert tokenizer.decode(prompt.token_ids).endswith(f"<|assistant|>{opened}")
+    (prompt,) = built(template=Template({"opened": opened}, keeps_opening=False))
+    assert prompt.opening == ""
+
+
+def test_arguments_reach_the_template() -> None:
+    tokenizer = tiny_tokenizer()
+    tokenizer.chat_template = THINKING
+    for given, opening in ([], "<think>\n"), (["enable_thinking=false"], "<think>\n\n</think>\n\n"):
+        build = prompt_builder(configured(template_arg=given))
+        (prompt,) = build([Example("1 + 1?", "2")], tokenizer)
+        assert prompt.opening == opening
+        assert tokenizer.decode(prompt.token_ids).endswith(opening)
+
+
+@pytest.mark.parametrize("text", ["enable_thinking", "=false", "tokenize=true", "a b=1"])
+def test_a_template_argument_that_cannot_be_meant_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match="--template-arg"):
+        prompt_builder(configured(template_arg=[text]))
+
+
+def test_a_prompt_does_not_end_with_a_token_that_the_tokenizer_adds() -> None:
+    tokenizer = tiny_tokenizer()
+    tokenizer.chat_template = None
+    tokenizer._tokenizer.post_processor = TemplateProcessing(single="$A <|end|>", special_tokens=[("<|end|>", 256)])
+    assert tokenizer.encode("x")[-1] == tokenizer.eos_token_id
+    (prompt,) = build_prompts([Example("x", "2")], tokenizer, system=None, few_shot=[], limit=99)
+    assert tokenizer.decode(prompt.token_ids) == "x\n"
