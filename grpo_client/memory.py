@@ -15,6 +15,7 @@ class ModelSizes:
 
     weights: int
     trained: int
+    weight_bytes: int  # as they are held: in few bits, where they are quantised
     layers: int
     hidden: int
     intermediate: int
@@ -38,8 +39,8 @@ def estimate(sizes: ModelSizes, config: TrainConfig, *, prompt_tokens: int) -> d
     tokens = max(config.micro_batch_tokens, prompt_tokens + config.max_completion_length)
     full_copy = bool(config.kl_coef) and sizes.trained == sizes.weights
     parts = {
-        "weights": float(_FLOAT32 * sizes.weights),
-        "reference": float(_FLOAT32 * sizes.weights * (full_copy or config.ref_model is not None)),
+        "weights": float(sizes.weight_bytes),
+        "reference": float(sizes.weight_bytes * (full_copy or config.ref_model is not None)),
         "gradients": float(_FLOAT32 * sizes.trained),
         "optimizer": float(2 * _FLOAT32 * sizes.trained),
         "cache in sampling": float(computed * cached),

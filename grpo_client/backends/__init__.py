@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import importlib.util
 import platform
+from pathlib import Path
 from typing import Literal
 
-from grpo_client.backends.base import Backend
+from grpo_client.backends.base import Backend, Device
 from grpo_client.config import TrainConfig
 from grpo_client.errors import ConfigError
 from grpo_client.ranks import Alone, Ranks
@@ -32,6 +33,41 @@ def backend_name(config: TrainConfig) -> Literal["torch", "mlx"]:
         return config.backend
     apple_silicon = (platform.system(), platform.machine()) == ("Darwin", "arm64")
     return "mlx" if apple_silicon and importlib.util.find_spec("mlx_lm") else "torch"
+
+
+def devices() -> list[Device]:
+    """Devices with memory of their own. Raises ImportError or OSError where PyTorch is broken; none without it."""
+    if importlib.util.find_spec("torch") is None:
+        return []
+    from grpo_client.backends.torch.machine import cuda_devices
+
+    return cuda_devices()
+
+
+def threads() -> int | None:
+    """Threads of one operation on the CPU; None without PyTorch. Raises as `devices` does."""
+    if importlib.util.find_spec("torch") is None:
+        return None
+    from grpo_client.backends.torch import machine
+
+    return machine.threads()
+
+
+def device_of(config: TrainConfig) -> Device | None:
+    """The one that the config means for its model; None where that goes into the machine's own memory."""
+    if backend_name(config) == "mlx" or not (config.device == "auto" or config.device.startswith("cuda")):
+        return None
+    name = config.device if ":" in config.device else "cuda:0"
+    return next((one for one in devices() if one.name == name), None)
+
+
+def merge_adapter(model: str, adapter: Path, output: Path, *, dtype: str, same_base: bool) -> int:
+    """Write base + adapter as a Hugging Face model. Returns its weights' number. Raises ConfigError, OSError."""
+    try:
+        from grpo_client.backends.torch import merge
+    except ImportError as error:
+        raise ConfigError(f"merging needs PyTorch ({error}): pip install 'hallmark-rl[torch]'") from error
+    return merge.merge_adapter(model, adapter, output, dtype=dtype, same_base=same_base)
 
 
 def _torch(config: TrainConfig) -> Backend:

@@ -10,6 +10,7 @@ from typing import Protocol
 from grpo_client.data.prompts import Tokenizer
 from grpo_client.learning.batch import Batch
 from grpo_client.learning.losses import LossFn
+from grpo_client.memory import ModelSizes
 from grpo_client.ranks import Ranks
 from grpo_client.types import Prompt, Rollout, Sampling
 
@@ -22,6 +23,16 @@ class UpdateStats:
     grad_norm: float
     applied: bool
     metrics: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """A device with memory of its own, in bytes, under the name that `--device` knows it by."""
+
+    name: str
+    model: str
+    free: int
+    total: int
 
 
 class Backend(Protocol):
@@ -56,6 +67,9 @@ class Backend(Protocol):
 
     def load_state(self, path: Path) -> None:
         """The weights that `save` wrote into this folder, and what `save_state` did. Raises ConfigError."""
+
+    def sizes(self) -> ModelSizes:
+        """What an estimate of a run's memory is made from."""
 
     def peak_memory_gb(self) -> float:
         """The most memory that was in use at a time: of the device, or of the process on a CPU."""

@@ -12,6 +12,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from grpo_client import backends
 from grpo_client.commands import machine
 from grpo_client.config import TrainConfig
 from grpo_client.errors import ConfigError, HallmarkError
@@ -114,23 +115,22 @@ def _packages() -> Iterator[Finding]:
 
 def _devices() -> Iterator[Finding]:
     cores = machine.cores()
-    if _version("torch") is None:
-        yield Finding("ok", "cpu", f"{cores} cores")
-        return
     try:
-        from grpo_client.backends.torch.machine import cuda_devices, threads
+        devices, threads = backends.devices(), backends.threads()
     except (ImportError, OSError) as error:
         yield Finding("fail", "torch", f"cannot be imported ({error})", "install it again")
         return
-    devices = cuda_devices()
-    for number, (name, free, total) in enumerate(devices):
-        level: Literal["ok", "warn"] = "ok" if free > total / 2 else "warn"
+    if threads is None:
+        yield Finding("ok", "cpu", f"{cores} cores")
+        return
+    for one in devices:
+        level: Literal["ok", "warn"] = "ok" if one.free > one.total / 2 else "warn"
         remedy = "" if level == "ok" else "another process holds the rest; see nvidia-smi"
-        yield Finding(level, f"cuda:{number}", f"{name}, {free / _GB:.0f} of {total / _GB:.0f} GB free", remedy)
+        yield Finding(level, one.name, f"{one.model}, {one.free / _GB:.0f} of {one.total / _GB:.0f} GB free", remedy)
     if not devices:
         yield Finding("ok", "cuda", "no device; runs take --device cpu")
-    found = f"{cores} cores, {threads()} threads"
-    if threads() > cores:
+    found = f"{cores} cores, {threads} threads"
+    if threads > cores:
         yield Finding("warn", "cpu", found, f"more threads than cores is slow; set OMP_NUM_THREADS={cores}")
     else:
         yield Finding("ok", "cpu", found)

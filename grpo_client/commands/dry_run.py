@@ -11,6 +11,7 @@ import yaml
 from reward_proto import v1
 from rich.console import Console
 
+from grpo_client.backends import device_of
 from grpo_client.backends.base import Backend, UpdateStats
 from grpo_client.commands import machine
 from grpo_client.config import TrainConfig, parse_reward
@@ -18,7 +19,7 @@ from grpo_client.data.order import prompt_order, with_steps
 from grpo_client.data.prompts import prompt_builder, training_examples
 from grpo_client.errors import ConfigError
 from grpo_client.learning.losses import make_loss
-from grpo_client.memory import ModelSizes, estimate
+from grpo_client.memory import estimate
 from grpo_client.opening import prepare
 from grpo_client.rewards.client import Manifest, RewardClient
 from grpo_client.rollout import to_wire
@@ -100,22 +101,12 @@ def _prompts(config: TrainConfig, backend: Backend) -> list[Prompt]:
 
 def _free_memory(config: TrainConfig) -> float | None:
     """Bytes free where the model goes, before it is there."""
-    if config.device.startswith("cuda") or (config.device == "auto" and config.backend != "mlx"):
-        try:
-            from grpo_client.backends.torch.machine import cuda_devices
-        except ImportError:
-            return machine.free_memory()
-        devices = cuda_devices()
-        number = int(config.device.partition(":")[2] or 0)
-        if number < len(devices):
-            return devices[number][1]
-    return machine.free_memory()
+    device = device_of(config)
+    return machine.free_memory() if device is None else device.free
 
 
 def _memory(config: TrainConfig, backend: Backend, prompts: Sequence[Prompt], *, free: float | None) -> list[str]:
-    sizes = _sizes(backend)
-    if sizes is None:
-        return ["no memory estimate for this backend"]
+    sizes = backend.sizes()
     longest = max(len(prompt.token_ids) for prompt in prompts)
     parts = estimate(sizes, config, prompt_tokens=longest)
     rows = [[name, f"{value / _GB:.3f} GB"] for name, value in parts.items() if value]
@@ -129,15 +120,6 @@ def _memory(config: TrainConfig, backend: Backend, prompts: Sequence[Prompt], *,
             "--checkpoint-activations, or train an adapter (--lora-rank)"
         )
     return lines
-
-
-def _sizes(backend: Backend) -> ModelSizes | None:
-    try:
-        from grpo_client.backends.torch.backend import TorchBackend
-        from grpo_client.backends.torch.sizes import model_sizes
-    except ImportError:
-        return None
-    return model_sizes(backend.model) if isinstance(backend, TorchBackend) else None
 
 
 # ---- rewards -----------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from grpo_client.backends.torch.merge import merge_adapter
+from grpo_client.backends import merge_adapter
 from grpo_client.errors import StorageError
 from grpo_client.options.flags import Parser, all_flags
 from grpo_client.options.settings import resolve

@@ -25,6 +25,7 @@ from grpo_client.backends.mlx.models import ignored_window, load_model, prepare_
 from grpo_client.backends.mlx.optimizer import FloatOptimizer
 from grpo_client.backends.mlx.ranks import MlxRanks
 from grpo_client.backends.mlx.sampling import sample_groups
+from grpo_client.backends.mlx.sizes import model_sizes
 from grpo_client.backends.mlx.trees import Tree, leaves
 from grpo_client.config import TrainConfig
 from grpo_client.errors import ConfigError
@@ -33,6 +34,7 @@ from grpo_client.learning.batch import Batch, micro_batches
 from grpo_client.learning.loss_inputs import Denominators, LossInputs
 from grpo_client.learning.loss_stats import LossStats, merge_stats
 from grpo_client.learning.losses import LossFn
+from grpo_client.memory import ModelSizes
 from grpo_client.ranks import Ranks
 from grpo_client.types import Prompt, Rollout, Sampling
 
@@ -65,6 +67,7 @@ class MlxBackend:
         self.fingerprint = weights_fingerprint(loaded.model)
         self._stop_ids = loaded.stop_ids | extra_stop_ids(config.stop, loaded.tokenizer)
         self._generation = loaded.generation
+        self._model_config = loaded.config
         self._window = ignored_window(loaded)
         mx.random.seed(config.seed)  # a new adapter's weights are drawn
         self._trained = prepare_training(loaded, config)
@@ -169,6 +172,10 @@ class MlxBackend:
         if not any(path.glob(self._trained.saved_as)):
             raise ConfigError(f"{path} holds no {self._trained.saved_as}; it was not saved by a run like this one")
         self._optimizer.read(path)
+
+    def sizes(self) -> ModelSizes:
+        """Of the model with its adapter."""
+        return model_sizes(self.model, self._model_config)
 
     def peak_memory_gb(self) -> float:
         """The most memory that MLX had in use at a time."""

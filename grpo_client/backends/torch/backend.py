@@ -22,6 +22,7 @@ from grpo_client.backends.torch.adapters import prepare_training, trainable
 from grpo_client.backends.torch.attention import use_blocks
 from grpo_client.backends.torch.matmul import packed_weights, use_onednn
 from grpo_client.backends.torch.models import load_model, quiet
+from grpo_client.backends.torch.sizes import model_sizes
 from grpo_client.backends.torch.state import read_state, weights_fingerprint, write_errors, write_state
 from grpo_client.backends.torch.ways import Way, check_lengths, choose_way, drawn_rows, long_rows, slower
 from grpo_client.config import TrainConfig
@@ -31,6 +32,7 @@ from grpo_client.learning.batch import Batch, micro_batches
 from grpo_client.learning.loss_inputs import LossInputs
 from grpo_client.learning.loss_stats import merge_stats
 from grpo_client.learning.losses import LossFn
+from grpo_client.memory import ModelSizes
 from grpo_client.ranks import Alone, Ranks
 from grpo_client.types import Prompt, Rollout, Sampling
 
@@ -184,6 +186,10 @@ class TorchBackend:
         """The weights that `save` wrote into this folder, and what `save_state` did. Raises ConfigError."""
         self._trained.load(path)
         read_state(path, self._optimizer, device=self._device)
+
+    def sizes(self) -> ModelSizes:
+        """Of the model with its adapter."""
+        return model_sizes(self.model)
 
     def peak_memory_gb(self) -> float:
         """The most memory that was in use at a time: of the device, or of the process on a CPU."""

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import torch
 
+from grpo_client.backends.base import Device
 
-def cuda_devices() -> list[tuple[str, int, int]]:
-    """Name, free and total bytes of each CUDA device; none where there is none."""
+
+def cuda_devices() -> list[Device]:
+    """Each CUDA device; none where there is none."""
     if not torch.cuda.is_available():
         return []
     return [
-        (torch.cuda.get_device_name(number), *torch.cuda.mem_get_info(number))
+        Device(f"cuda:{number}", torch.cuda.get_device_name(number), *torch.cuda.mem_get_info(number))
         for number in range(torch.cuda.device_count())
     ]
 

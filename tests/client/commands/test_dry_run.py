@@ -14,13 +14,16 @@ from tests.client.tiny import tiny_model
 from tests.conftest import Server
 
 
+@pytest.mark.parametrize(("backend", "library"), [("torch", "torch"), ("mlx", "mlx_lm")])
 def test_a_dry_run_goes_through_all_of_it_and_leaves_nothing(
-    tiny: str, data: Path, server: Server, run: Run, tmp_path: Path
+    backend: str, library: str, tiny: str, data: Path, server: Server, run: Run, tmp_path: Path
 ) -> None:
+    pytest.importorskip(library)
     before = sorted(tmp_path.rglob("*"))
     code, out, errors = run(
         *["train", "--dry-run", "--model", tiny, "--data", data, "--reward-url", server.url, "--suite", "r1@1"],
         *["--steps", 7, "--prompts-per-step", 3, "--group-size", 4, "--output-dir", "runs/x", "--kl-coef", 0.1],
+        *["--backend", backend],
     )
     assert code == 0, errors
     assert sorted(tmp_path.rglob("*")) == before
@@ -69,7 +72,7 @@ def test_a_dry_run_warns_of_rewards_that_do_not_tell_right_from_wrong(
 
 def test_the_memory_estimate_counts_what_is_kept() -> None:
     def parts(trained: int = 1000, **changes: object) -> dict[str, float]:
-        sizes = ModelSizes(1000, trained, layers=2, hidden=8, intermediate=16, heads=2, kv_heads=1, head_dim=4)
+        sizes = ModelSizes(1000, trained, 4000, layers=2, hidden=8, intermediate=16, heads=2, kv_heads=1, head_dim=4)
         return estimate(sizes, TrainConfig.model_validate({"suite": "r1@1"} | changes), prompt_tokens=10)
 
     full = parts()
