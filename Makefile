@@ -8,7 +8,7 @@ READY := $(VENV)/.ready
 # More processes than cores, since half of the tests wait for other processes.
 PARALLEL := -n 4 --dist worksteal
 
-.PHONY: help demo test test-all check e2e serve bench bench-verify bench-trainer bench-mlx cases contract clean
+.PHONY: help demo test test-all check e2e serve bench bench-verify bench-trainer bench-mlx bench-memory cases contract clean
 
 help: ## Show this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -52,6 +52,9 @@ bench-trainer: $(READY) ## Print this trainer beside TRL's on the same work (nee
 
 bench-mlx: $(READY) ## Print what a sampled token costs on MLX as completions grow, beside running the prefix again
 	$(BIN)/python -m tests.benchmarks.mlx_sampling
+
+bench-memory: $(READY) ## Print the memory that a dry run estimates beside what runs took
+	$(BIN)/python -m tests.benchmarks.memory
 
 cases: $(READY) ## Print how math.equal@2 fares on the published verification cases, beside math-verify
 	$(BIN)/python -m tests.benchmarks.cases

@@ -1,51 +1,110 @@
-"""How much memory a run takes, estimated from its model's sizes. What allocators and libraries take is left out."""
+"""How much memory a run takes, part by part and phase by phase, estimated from its model's sizes."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from grpo_client.config import TrainConfig
 
-_FLOAT32 = 4
+_FLOAT32, _BFLOAT16 = 4, 2
+_DRAWING = 28  # bytes a logit that is drawn from: itself, scaled, its exponential; that and the running sum in float64
+_CHUNKS = 3  # of logits in learning: they, their gradient, and one of them laid out anew for a product
+_MOMENTS = {"adamw": 2, "adam": 2, "sgd": 0}
 
 
 @dataclass(frozen=True, slots=True)
 class ModelSizes:
-    """A transformer's sizes. `weights` are those of the model with its adapter, `trained` those that learn."""
+    """A transformer with its adapter, and what its backend holds beside it. Bytes are those of the arrays there."""
 
     weights: int
-    trained: int
-    weight_bytes: int  # as they are held: in few bits, where they are quantised
+    trained: int  # of them
+    weight_bytes: int
+    copied_bytes: int  # float32 copies of what learns, where the model has it in another dtype
+    packed_bytes: int  # a second copy of weights while sampling, laid out for products of few rows
+    library_bytes: int  # resident before the model was loaded; 0 where only arrays are counted
     layers: int
     hidden: int
-    intermediate: int
-    heads: int
-    kv_heads: int
-    head_dim: int
+    cached: int  # keys and values of a token in a layer
+    activations: int  # that a layer keeps of a token for its backward pass
+    vocabulary: int
+    head_trained: bool
+    logits_at_a_time: int  # in learning
 
 
-def estimate(sizes: ModelSizes, config: TrainConfig, *, prompt_tokens: int) -> dict[str, float]:
-    """Bytes by what they are for. Cache and activations are not there at the same time: `peak` counts the larger.
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """Bytes by what they are for, and how much of it each phase holds at a time."""
 
-    Activations of a layer, a token: what goes into its norms, projections, attention and product of gates, after
-    Korthikanti et al. 2022 (arXiv 2205.05198, section 4.1) without the attention matrix, which is not kept.
+    parts: Mapping[str, float]
+    phases: Mapping[str, float]
+
+    @property
+    def peak(self) -> float:
+        """Of the phase that holds most."""
+        return max(self.phases.values())
+
+
+def estimate(sizes: ModelSizes, config: TrainConfig, *, prompt_tokens: int) -> Estimate:
+    """Parts and phases of a run with prompts of so many tokens. What the allocator wastes is left out.
+
+    A step that fits one pass makes its gradients as its activations go; a later pass has both.
     """
-    computed = 2 if config.dtype == "bfloat16" else _FLOAT32
-    rows = min(config.sampling_rows, config.prompts_per_step * config.group_size)
-    cached = 2 * sizes.layers * sizes.kv_heads * sizes.head_dim * rows * (prompt_tokens + config.max_completion_length)
-    attention = (2 * sizes.heads + 2 * sizes.kv_heads) * sizes.head_dim
-    layer = 6 * sizes.hidden + attention + 4 * sizes.intermediate
-    kept = sizes.layers * sizes.hidden + layer if config.checkpoint_activations else sizes.layers * layer
-    tokens = max(config.micro_batch_tokens, prompt_tokens + config.max_completion_length)
-    full_copy = bool(config.kl_coef) and sizes.trained == sizes.weights
-    parts = {
+    lasting = _lasting(sizes, config)
+    held = sum(lasting.values())
+    gradients = float(_FLOAT32 * sizes.trained)
+    head = float(_FLOAT32 * (_CHUNKS * sizes.logits_at_a_time + sizes.head_trained * sizes.vocabulary * sizes.hidden))
+    first, later = (_activations(sizes, config, tokens) for tokens in _pass_tokens(config, prompt_tokens))
+    parts = lasting | {"gradients": gradients, "activations in learning": first, "logits in learning": head}
+    phases = {"learning": held + head + max(first, later + gradients)}
+    completions = {"sampling": config.prompts_per_step * config.group_size}
+    if config.eval_every:
+        completions["evaluation"] = config.eval_prompts * config.eval_samples
+    for phase, count in completions.items():
+        drawn = _drawn(sizes, config, prompt_tokens, rows=min(config.sampling_rows, count))
+        parts |= {f"{name} in {phase}": value for name, value in drawn.items()}
+        phases[phase] = held + sum(drawn.values())
+    return Estimate(parts, phases)
+
+
+def _lasting(sizes: ModelSizes, config: TrainConfig) -> dict[str, float]:
+    """What every phase holds, once an optimizer step has been taken."""
+    copied = bool(config.kl_coef) and sizes.trained == sizes.weights
+    reference = sizes.weight_bytes if copied or config.ref_model is not None else 0
+    return {
+        "libraries": float(sizes.library_bytes),
         "weights": float(sizes.weight_bytes),
-        "reference": float(sizes.weight_bytes * (full_copy or config.ref_model is not None)),
-        "gradients": float(_FLOAT32 * sizes.trained),
-        "optimizer": float(2 * _FLOAT32 * sizes.trained),
-        "cache in sampling": float(computed * cached),
-        "activations in learning": float(computed * tokens * kept),
+        "float32 copies of weights": float(sizes.copied_bytes),
+        "reference": float(reference / 2 if config.ref_dtype == "bfloat16" else reference),
+        "optimizer": float(_MOMENTS[config.optimizer] * _FLOAT32 * sizes.trained),
     }
-    larger = max(parts["cache in sampling"], parts["activations in learning"])
-    lasting = sum(parts[name] for name in ("weights", "reference", "gradients", "optimizer"))
-    return parts | {"peak": lasting + larger}
+
+
+def _drawn(sizes: ModelSizes, config: TrainConfig, prompt_tokens: int, *, rows: int) -> dict[str, float]:
+    """What sampling holds beside that: one layer's cache is held twice as it grows."""
+    tokens = rows * (prompt_tokens + config.max_completion_length)
+    return {
+        "packed weights": float(sizes.packed_bytes),
+        "cache": float(_computed(config) * sizes.cached * tokens * (sizes.layers + 1)),
+        "logits": float(_DRAWING * rows * sizes.vocabulary),
+    }
+
+
+def _pass_tokens(config: TrainConfig, prompt_tokens: int) -> tuple[int, int]:
+    """Tokens of an optimizer step's first pass and of its next, 0 where there is none."""
+    longest = max(config.micro_batch_tokens, prompt_tokens + config.max_completion_length)
+    prompts = -(-config.prompts_per_step // config.minibatches)
+    step = prompts * (prompt_tokens + config.group_size * config.max_completion_length)
+    return min(longest, step), min(longest, max(step - longest, 0))
+
+
+def _activations(sizes: ModelSizes, config: TrainConfig, tokens: int) -> float:
+    """Bytes that a pass over so many tokens keeps for its backward pass."""
+    kept = sizes.layers * sizes.activations
+    if config.checkpoint_activations:
+        kept = sizes.layers * sizes.hidden + sizes.activations
+    return float(_computed(config) * tokens * kept)
+
+
+def _computed(config: TrainConfig) -> int:
+    return _BFLOAT16 if config.dtype == "bfloat16" else _FLOAT32

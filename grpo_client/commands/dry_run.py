@@ -108,13 +108,15 @@ def _free_memory(config: TrainConfig) -> float | None:
 def _memory(config: TrainConfig, backend: Backend, prompts: Sequence[Prompt], *, free: float | None) -> list[str]:
     sizes = backend.sizes()
     longest = max(len(prompt.token_ids) for prompt in prompts)
-    parts = estimate(sizes, config, prompt_tokens=longest)
-    rows = [[name, f"{value / _GB:.3f} GB"] for name, value in parts.items() if value]
+    found = estimate(sizes, config, prompt_tokens=longest)
+    phases = {f"at most in {name}": value for name, value in found.phases.items()}
+    named = {**found.parts, **phases, "peak": found.peak}
+    rows = [[name, f"{value / _GB:.3f} GB"] for name, value in named.items() if value]
     lines = [f"memory, an estimate for {sizes.weights:,} weights, {sizes.trained:,} of them trained:", *columns(rows)]
     if free is None:
         return lines
     lines.append(f"  {free / _GB:.1f} GB were free before the model was loaded")
-    if parts["peak"] > free:
+    if found.peak > free:
         lines.append(
             "  that is too little: lower --micro-batch-tokens, --sampling-rows or --max-completion-length, use "
             "--checkpoint-activations, or train an adapter (--lora-rank)"

@@ -175,7 +175,7 @@ class MlxBackend:
 
     def sizes(self) -> ModelSizes:
         """Of the model with its adapter."""
-        return model_sizes(self.model, self._model_config)
+        return model_sizes(self._parts, self._model_config)
 
     def peak_memory_gb(self) -> float:
         """The most memory that MLX had in use at a time."""

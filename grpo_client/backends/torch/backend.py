@@ -20,6 +20,7 @@ from grpo_client.backends.base import UpdateStats
 from grpo_client.backends.draws import extra_stop_ids
 from grpo_client.backends.torch.adapters import prepare_training, trainable
 from grpo_client.backends.torch.attention import use_blocks
+from grpo_client.backends.torch.machine import resident_bytes
 from grpo_client.backends.torch.matmul import packed_weights, use_onednn
 from grpo_client.backends.torch.models import load_model, quiet
 from grpo_client.backends.torch.sizes import model_sizes
@@ -59,6 +60,7 @@ class TorchBackend:
     def __init__(self, config: TrainConfig) -> None:
         self.ranks: Ranks = Alone()
         self._device = choose_device(config.device)
+        self._library_bytes = 0 if self._device.startswith("cuda") else resident_bytes()
         loaded = load_model(config.model, device=self._device)
         self.tokenizer: Any = loaded.tokenizer
         self.fingerprint = weights_fingerprint(loaded.model)
@@ -189,7 +191,7 @@ class TorchBackend:
 
     def sizes(self) -> ModelSizes:
         """Of the model with its adapter."""
-        return model_sizes(self.model)
+        return model_sizes(self.model, library_bytes=self._library_bytes)
 
     def peak_memory_gb(self) -> float:
         """The most memory that was in use at a time: of the device, or of the process on a CPU."""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 import torch
 
 from grpo_client.backends.base import Device
@@ -20,3 +23,12 @@ def cuda_devices() -> list[Device]:
 def threads() -> int:
     """Threads of one operation on the CPU."""
     return torch.get_num_threads()
+
+
+def resident_bytes() -> int:
+    """Of this process, as it is now; 0 where that cannot be found out."""
+    try:
+        pages = Path("/proc/self/statm").read_text().split()[1]
+    except OSError:
+        return 0  # no Linux
+    return int(pages) * os.sysconf("SC_PAGE_SIZE")

@@ -90,7 +90,7 @@ def packed_weights(model: PreTrainedModel, *, rows: int) -> Iterator[None]:
 
     Once packed they are read a third faster, for the price of a second copy and a pass over them.
     """
-    modules = [one for one in model.modules() if type(one) is torch.nn.Linear and usable(one.weight)]
+    modules = _packable(model)
     try:
         for module in modules:
             setattr(module, _PACKED, torch.ops.mkldnn._reorder_linear_weight(module.weight.detach(), rows))
@@ -98,3 +98,12 @@ def packed_weights(model: PreTrainedModel, *, rows: int) -> Iterator[None]:
     finally:
         for module in modules:
             delattr(module, _PACKED)
+
+
+def packed_bytes(model: PreTrainedModel) -> int:
+    """What the second copy takes."""
+    return sum(one.weight.nbytes for one in _packable(model))
+
+
+def _packable(model: PreTrainedModel) -> list[torch.nn.Linear]:
+    return [one for one in model.modules() if type(one) is torch.nn.Linear and usable(one.weight)]

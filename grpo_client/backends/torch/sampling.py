@@ -38,16 +38,20 @@ class _Live:
     def kept(self, places: torch.Tensor) -> _Live:
         """Some of them, without the columns that hold nothing for any."""
         start = int(self.mask[places].any(0).int().argmax()) if len(places) else 0
-        cut = [(keys[places][:, :, start:], values[places][:, :, start:]) for keys, values in self.pairs]
+        cut = []
+        while self.pairs:  # emptied on the way, so that no layer but one is held twice
+            keys, values = self.pairs.pop(0)
+            cut.append((keys[places][:, :, start:], values[places][:, :, start:]))
         return _Live(self.rows[places], cut, self.mask[places][:, start:], self.positions[places], self.hidden[places])
 
     def joined(self, other: _Live) -> _Live:
         """Both, padded on the left to one width."""
         width = max(self.mask.shape[1], other.mask.shape[1])
-        both = [
-            (torch.cat([_left_padded(a, width) for a in keys]), torch.cat([_left_padded(a, width) for a in values]))
-            for keys, values in (zip(*two, strict=True) for two in zip(self.pairs, other.pairs, strict=True))
-        ]
+        both = []
+        while self.pairs:  # as above
+            layers = zip(self.pairs.pop(0), other.pairs.pop(0), strict=True)
+            keys, values = (torch.cat([_left_padded(one, width) for one in two]) for two in layers)
+            both.append((keys, values))
         mask = torch.cat([torch.nn.functional.pad(one.mask, (width - one.mask.shape[1], 0)) for one in (self, other)])
         return _Live(
             torch.cat([self.rows, other.rows]),
@@ -109,7 +113,9 @@ def _decode(
         mask = torch.nn.functional.pad(mask, (0, 1), value=1)
         hidden = hidden_states(model, token[:, None], cache, mask=mask, positions=positions[:, None])[:, -1]
         positions = positions + 1
-    return _Live(rows, pairs(cache), mask, positions, hidden).kept(torch.from_numpy(alive.nonzero()[0]).to(rows.device))
+    left = pairs(cache)
+    del cache  # which holds them, too
+    return _Live(rows, left, mask, positions, hidden).kept(torch.from_numpy(alive.nonzero()[0]).to(rows.device))
 
 
 class Drawn:

@@ -7,8 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from grpo_client.config import TrainConfig
-from grpo_client.memory import ModelSizes, estimate
 from tests.client.runs import Run
 from tests.client.tiny import tiny_model
 from tests.conftest import Server
@@ -68,20 +66,3 @@ def test_a_dry_run_warns_of_rewards_that_do_not_tell_right_from_wrong(
     )
     assert code == 0
     assert "warning: the right completion is paid no more than the wrong one" in out
-
-
-def test_the_memory_estimate_counts_what_is_kept() -> None:
-    def parts(trained: int = 1000, **changes: object) -> dict[str, float]:
-        sizes = ModelSizes(1000, trained, 4000, layers=2, hidden=8, intermediate=16, heads=2, kv_heads=1, head_dim=4)
-        return estimate(sizes, TrainConfig.model_validate({"suite": "r1@1"} | changes), prompt_tokens=10)
-
-    full = parts()
-    assert (full["weights"], full["gradients"], full["optimizer"], full["reference"]) == (4000, 4000, 8000, 0)
-    assert full["cache in sampling"] == 4 * (2 * 2 * 1 * 4) * (4 * 8) * (10 + 256)
-    assert full["peak"] == 16_000 + max(full["cache in sampling"], full["activations in learning"])
-    assert parts(kl_coef=0.1)["reference"] == 4000
-    assert parts(trained=10, kl_coef=0.1)["reference"] == 0
-    assert parts(trained=10)["optimizer"] == 80
-    assert parts(checkpoint_activations=True)["activations in learning"] < full["activations in learning"]
-    assert parts(dtype="bfloat16")["cache in sampling"] == full["cache in sampling"] / 2
-    assert parts(sampling_rows=8)["cache in sampling"] == full["cache in sampling"] / 4
