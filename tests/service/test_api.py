@@ -179,3 +179,24 @@ def test_what_is_paid_and_what_is_taken_are_metered_apart_and_nulls_are_neither(
     assert (more["hallmark_reward_paid_total", "+"], more["hallmark_reward_paid_total", "-"]) == (2.0, 4.0)
     assert more["hallmark_reward_value_count", ""] == 6.0
     assert (more["hallmark_reward_value_bucket", "-1.0"], more["hallmark_reward_value_bucket", "0.0"]) == (4.0, 4.0)
+
+
+PARTIAL = """
+from reward_service.worker.catalogue import Catalogue, reward
+
+@reward("mine.partial", version=1, range=(-1.0, 2.0), needs=("gold",))
+def partial_v1(item):
+    return float(item.completion)
+
+CATALOGUE = Catalogue([partial_v1])
+"""
+
+
+def test_verify_takes_the_top_value_of_a_rule_for_equal_and_no_other(
+    start_server: Callable[..., Server], tmp_path: Path
+) -> None:
+    (tmp_path / "partial_rewards.py").write_text(PARTIAL)
+    server = start_server(rewards_module=tmp_path / "partial_rewards.py", allow_drafts=1)
+    items = [{"gold": "x", "completion": value} for value in ("2", "1.99", "1", "0", "-1", "two")]
+    results = server.http.post("/v1/verify", json={"items": items, "rule": "mine.partial@1"}).json()["results"]
+    assert [one["equal"] for one in results] == [True, False, False, False, False, None]

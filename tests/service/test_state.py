@@ -9,7 +9,8 @@ from reward_service.state import Service
 
 
 @pytest.mark.parametrize(
-    ("limit", "asked", "given"), [(9_000, None, 9_000), (9_000, 500, 500), (9_000, 9_000, 9_000), (9_000, 90_000, 9_000)]
+    ("limit", "asked", "given"),
+    [(9_000, None, 9_000), (9_000, 500, 500), (9_000, 9_000, 9_000), (9_000, 90_000, 9_000)],
 )
 def test_a_request_waits_as_long_as_it_asks_and_never_beyond_the_limit(
     limit: int, asked: int | None, given: int
