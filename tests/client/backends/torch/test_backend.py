@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from statistics import fmean
 from typing import Any
 
 import pytest
@@ -11,13 +12,15 @@ import torch
 
 from grpo_client.backends.torch.backend import TorchBackend
 from grpo_client.config import TrainConfig
-from grpo_client.learning.batch import Batch, CompletionRow
-from grpo_client.learning.loss_inputs import Denominators
-from grpo_client.learning.losses import make_loss
+from grpo_client.learning.array_ops import ArrayOps
+from grpo_client.learning.batch import Batch, CompletionRow, micro_batches
+from grpo_client.learning.loss_inputs import Denominators, LossInputs
+from grpo_client.learning.losses import LossConfig, LossOutputs, make_loss
 from grpo_client.types import Prompt, Sampling
 
 Settings = Callable[..., TrainConfig]
 PROMPTS = [(1, 2, 3), (9,), tuple(range(40))]
+LOGPROBS = {-100: "old_logprobs", -200: "ref_logprobs", -300: "sampling_logprobs"}
 
 
 @pytest.fixture
@@ -114,3 +117,38 @@ def test_what_is_computed_of_a_row_stays_with_it_whatever_the_parts(settings: Se
     for place, row in given.items():
         assert replace(whole[place], old_logprobs=None) == row
         assert parts[place].old_logprobs == pytest.approx(whole[place].old_logprobs, abs=2e-5)
+
+
+def test_a_loss_over_parts_is_the_mean_of_the_parts(settings: Settings) -> None:
+    """bnpo divides by what shares its pass, so that only the number of passes makes the parts a mean."""
+    config = settings(loss="bnpo", objective="reinforce", optimizer="sgd", max_grad_norm=1e9, micro_batch_tokens=20)
+    loss_fn, backend = make_loss(config.loss_config()), TorchBackend(config)
+    parts = micro_batches(step_batch(), token_budget=20)
+    assert len(parts) > 1
+    losses = [backend.update(part, loss_fn, learning_rate=0.0).loss for part in parts]
+    assert backend.update(step_batch(), loss_fn, learning_rate=0.0).loss == pytest.approx(fmean(losses), rel=1e-5)
+
+
+def test_a_loss_is_given_the_numbers_of_each_row_in_its_place(settings: Settings) -> None:
+    rows = [
+        replace(row, **{name: [k + 0.25 * g + t for t in range(len(row.token_ids))] for k, name in LOGPROBS.items()})
+        for g, row in enumerate(step_batch().rows)
+    ]
+    seen: list[dict[str, Any]] = []
+    plain = make_loss(LossConfig(kl_coef=0.1))
+
+    def spy(ops: ArrayOps, inputs: LossInputs, denominators: Denominators) -> LossOutputs:
+        for advantage, mask, *columns in zip(
+            inputs.advantages, inputs.mask, *(getattr(inputs, name) for name in LOGPROBS.values()), strict=True
+        ):
+            lists = [column[mask != 0].tolist() for column in columns]
+            seen.append({"advantage": float(advantage)} | dict(zip(LOGPROBS.values(), lists, strict=True)))
+        return plain(ops, inputs, denominators)
+
+    TorchBackend(settings(micro_batch_tokens=20)).update(step_batch().having(rows), spy, learning_rate=0.0)
+    given = [
+        {"advantage": pytest.approx(row.advantage)} | {name: getattr(row, name) for name in LOGPROBS.values()}
+        for row in rows
+    ]
+    assert len(seen) == len(given)
+    assert all(one in seen for one in given)
