@@ -8,7 +8,7 @@ import pytest
 from reward_proto import v1
 
 from reward_service.resolving import Resolved
-from reward_service.scoring import Column, assemble, plan
+from reward_service.scoring import Column, assemble, plan, plan_whole_groups
 from tests.conftest import Server
 
 SOLUTION = r"\boxed{7}"
@@ -129,3 +129,16 @@ def test_totals_add_weight_times_score_in_the_order_of_the_rewards() -> None:
     assert answer.totals == [-1.5, 0.5, None, None]  # of a null; of a sum that is not finite
     assert answer.scores == {"one": paid[0], "two": paid[1], "shown": paid[2]}
     assert answer.statuses["two"] == ["scored", "scored", "timeout", "scored"]
+
+
+def test_a_group_with_one_text_over_the_limit_is_no_work_for_a_group_reward() -> None:
+    groups = [
+        v1.Group.model_validate({"id": name, "gold": None, "completions": completions})
+        for name, completions in (("short", ["a", "b"]), ("mixed", ["a", "too long"]), ("none", []), ("one", ["c"]))
+    ]
+    used = {"t.used@1": [[(1.0, "scored", None)] * len(group.completions) for group in groups]}
+    chunks, too_large = plan_whole_groups(groups, [resolved("one"), resolved("two")], used, max_text_chars=5)
+    assert too_large == [2, 3]
+    assert [chunk.places() for chunk in chunks] == [[0, 1], [4, 5], [6, 7]]
+    assert [len(chunk.portions[0].content["completions"]) for chunk in chunks] == [2, 0, 1]
+    assert chunks[0].portions[0].content["used"] == {"t.used@1": [[1.0, "scored"]] * 2}
