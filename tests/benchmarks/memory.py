@@ -60,7 +60,7 @@ def measured(shape: Shape) -> tuple[float, float]:
 
     backend, loss_fn = load_backend(config), make_loss(config.loss_config())
     expected = estimate(backend.sizes(), config, prompt_tokens=shape.prompt_tokens).peak
-    sampling = {"max_tokens": shape.tokens, "ignore_eos": True, "rows": config.sampling_rows}
+    sampling: dict[str, Any] = {"max_tokens": shape.tokens, "ignore_eos": True, "rows": config.sampling_rows}
     for step in range(STEPS):
         asked = prompts(shape.prompts)
         groups = backend.sample(asked, Sampling(shape.group, temperature=1.0, step=step, **sampling))

@@ -136,9 +136,9 @@ def test_a_group_with_one_text_over_the_limit_is_no_work_for_a_group_reward() ->
         v1.Group.model_validate({"id": name, "gold": None, "completions": completions})
         for name, completions in (("short", ["a", "b"]), ("mixed", ["a", "too long"]), ("none", []), ("one", ["c"]))
     ]
-    used = {"t.used@1": [[(1.0, "scored", None)] * len(group.completions) for group in groups]}
+    used: dict[str, Column] = {"t.used@1": [[(1.0, "scored", None)] * len(group.completions) for group in groups]}
     chunks, too_large = plan_whole_groups(groups, [resolved("one"), resolved("two")], used, max_text_chars=5)
     assert too_large == [2, 3]
     assert [chunk.places() for chunk in chunks] == [[0, 1], [4, 5], [6, 7]]
     assert [len(chunk.portions[0].content["completions"]) for chunk in chunks] == [2, 0, 1]
-    assert chunks[0].portions[0].content["used"] == {"t.used@1": [[1.0, "scored"]] * 2}
+    assert chunks[0].portions[0].content["used"] == {"t.used@1": [(1.0, "scored")] * 2}

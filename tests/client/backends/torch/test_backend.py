@@ -130,10 +130,10 @@ def test_a_loss_over_parts_is_the_mean_of_the_parts(settings: Settings) -> None:
 
 
 def test_a_loss_is_given_the_numbers_of_each_row_in_its_place(settings: Settings) -> None:
-    rows = [
-        replace(row, **{name: [k + 0.25 * g + t for t in range(len(row.token_ids))] for k, name in LOGPROBS.items()})
-        for g, row in enumerate(step_batch().rows)
-    ]
+    def told(g: int, row: CompletionRow) -> dict[str, Any]:
+        return {name: [k + 0.25 * g + t for t in range(len(row.token_ids))] for k, name in LOGPROBS.items()}
+
+    rows = [replace(row, **told(g, row)) for g, row in enumerate(step_batch().rows)]
     seen: list[dict[str, Any]] = []
     plain = make_loss(LossConfig(kl_coef=0.1))
 
