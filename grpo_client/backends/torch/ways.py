@@ -11,6 +11,7 @@ import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from inspect import signature
 from typing import Any
 
 import torch
@@ -175,7 +176,10 @@ def _sampling_gaps(way: Way, model: PreTrainedModel, rows: Sequence[Row]) -> Ite
 def own_logprobs(model: PreTrainedModel, prompt: Sequence[int], completion: Sequence[int]) -> torch.Tensor:
     """What the model's own forward gives a completion's tokens, (T,): one row, no cache, no mask, no padding."""
     ids = torch.tensor([[*prompt, *completion]], device=model.device)
-    logits: Any = model(input_ids=ids, use_cache=False).logits[0, len(prompt) - 1 : -1].float() / _TEMPERATURE
+    # Of a long prompt over a large vocabulary, all logits would be gigabytes.
+    few = {"logits_to_keep": len(completion) + 1} if "logits_to_keep" in signature(model.forward).parameters else {}
+    logits: Any = model(input_ids=ids, use_cache=False, **few).logits[0, -len(completion) - 1 : -1]
+    logits = logits.float() / _TEMPERATURE
     chosen: torch.Tensor = logits.gather(-1, ids[0, len(prompt) :, None])[:, 0] - logits.logsumexp(-1)
     return chosen
 
