@@ -122,7 +122,9 @@ def flat(answer: dict[str, Any]) -> None:
     """The first group of every answer pays all its completions the same."""
     for group in answer["groups"]:
         if int(group["id"]) % 2 == 0:
-            group["totals"] = [1.0] * len(group["totals"])
+            size = len(group["totals"])
+            group["scores"] = {name: [1.0] * size for name in group["scores"]}
+            group["totals"] = [1.0] * size
 
 
 def test_resampling_replaces_dead_groups_within_its_bound_and_logs_them_all(

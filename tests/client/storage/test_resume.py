@@ -332,7 +332,7 @@ def test_batches_that_end_early_end_the_run_with_a_checkpoint(batches: list[list
     def order(prompts: Any, **_: Any) -> Any:
         return [[prompts[i] for i in batch] for batch in batches]
 
-    with pytest.raises(ConfigError, match="after 2; give more") as error:
+    with pytest.raises(ConfigError, match="after 2 steps; give more") as error:
         train(configure(steps=4, eval_every=0), prompt_order=order)
     assert any("step-000002" in note for note in error.value.__notes__)
 
