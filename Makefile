@@ -5,8 +5,8 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-# More processes than cores, since half of the tests wait for other processes.
-PARALLEL := -n 4 --dist worksteal
+# More processes than cores, since half of the tests wait for other processes; each with one thread, since they are small.
+PARALLEL := -n 3 --dist worksteal
 
 .PHONY: help demo test test-all check e2e serve bench bench-verify bench-trainer bench-mlx bench-memory cases contract clean
 
@@ -23,10 +23,10 @@ demo: $(READY) ## Start the service, train SmolLM2 on addition through it, show 
 	$(BIN)/python deploy/demo.py
 
 test: $(READY) ## Run the tests (five minutes on two cores)
-	$(BIN)/python -m pytest -m 'not e2e and not slow' $(PARALLEL)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m 'not e2e and not slow' $(PARALLEL)
 
 test-all: test ## Run the tests, then what is slow about the same things
-	$(BIN)/python -m pytest -m 'slow and not e2e' $(PARALLEL)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m 'slow and not e2e' $(PARALLEL)
 
 check: $(READY) ## Lint, format, types, import rules
 	$(BIN)/ruff check

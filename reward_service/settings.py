@@ -31,7 +31,8 @@ class Settings(BaseSettings):
     max_deadline_ms: int = Field(default=600_000, ge=1, description="longest deadline, and the one of requests without")
     allow_drafts: bool = Field(default=False, description="serve rewards that are not released; answers mark them")
     rewards_module: str = Field(
-        default="", description="modules (or .py files) of your own rewards, separated by commas; see README, Plugins"
+        default="",
+        description="modules (or .py files) of your own rewards, separated by commas; see reward_service/README.md",
     )
     locks: str = Field(default="", description="locks to start at once, separated by commas; others at first use")
     locks_dir: Path = Field(

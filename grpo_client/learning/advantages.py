@@ -1,6 +1,7 @@
 """From the rewards of a group to one advantage per completion: plain numpy, in one place, for every backend.
 
-A null reward is never 0: its completion gets no advantage (None), the statistics use the others, and the loss masks it.
+A null reward is never 0: its completion gets no advantage (None), the statistics use the others, and `build_batch`
+makes no row of it.
 TRL gives such a row advantage 0 and leaves it in the denominators. Standard deviations have ddof 1 as in TRL and verl;
 numpy and mlx default to 0, and two backends that compute it themselves would disagree.
 

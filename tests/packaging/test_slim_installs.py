@@ -69,6 +69,7 @@ def test_the_bare_install_is_the_contract_and_the_http_client(wheel: Path, tmp_p
     assert "pip install 'hallmark-rl[torch]'" in help_text
 
 
+@pytest.mark.slow  # installs the service anew
 def test_the_service_brings_no_torch_and_serves_from_a_wheel(wheel: Path, tmp_path: Path) -> None:
     python = install(wheel, "[service]", tmp_path)
     assert not installed(python, tmp_path) & {"torch", "transformers", "numpy"}

@@ -1,1 +1,1 @@
-"""Engines of verification, one folder a version. A reward uses exactly one; only they import math_verify and sympy."""
+"""Engines of verification, one folder a version. A reward uses exactly one; only v1 imports math_verify and sympy."""

@@ -106,11 +106,15 @@ RUNS: dict[str, Settings] = {
 }
 
 
+FIVE = ("scoring", "update", "save", "sampling", "scoring")
+
+
 @pytest.mark.parametrize(
-    "name", ["full", *(pytest.param(name, marks=pytest.mark.slow) for name in RUNS if name != "full")]
+    ("name", "moments"),
+    [("full", ("update", "save")), *(pytest.param(name, FIVE, marks=pytest.mark.slow) for name in RUNS)],
 )
-def test_a_run_killed_five_times_gives_the_numbers_of_one_never_killed(
-    name: str, configure: Configure, server: Server, tmp_path: Path
+def test_a_run_killed_again_and_again_gives_the_numbers_of_one_never_killed(
+    name: str, moments: tuple[str, ...], configure: Configure, server: Server, tmp_path: Path
 ) -> None:
     def settings(folder: str) -> Settings:
         config = configure(
@@ -128,7 +132,7 @@ def test_a_run_killed_five_times_gives_the_numbers_of_one_never_killed(
     print(f"kills by seed {seed}")
     rng, killer = random.Random(seed), Killer(server, tmp_path / "killed")
     killed = settings("killed") | {"resume": "auto"}
-    for moment in ("scoring", "update", "save", "sampling", "scoring"):
+    for moment in moments:
         killer.run(killed, moment, rng)
     finish(killed)
     check_equal(tmp_path / "killed", tmp_path / "whole")

@@ -81,6 +81,7 @@ def test_the_differing_verdicts_are_listed_by_a_command(
     assert "28" in result.stdout
 
 
+@pytest.mark.slow  # builds the lock once more
 def test_a_lock_is_built_offline_from_a_folder_of_wheels(tmp_path: Path) -> None:
     wheels = tmp_path / "wheels"
     download = ["-m", "pip", "download", "--quiet", "--no-deps", "--require-hashes", "-r", str(LOCK.requirements)]

@@ -46,6 +46,7 @@ def test_ranks_with_rows_of_their_own_take_the_steps_of_one(
             np.testing.assert_allclose(np.array(found[name]), np.array(one), atol=2e-5, err_msg=name)
 
 
+@pytest.mark.slow  # the same ranks over a whole run
 def test_a_run_of_two_processes_writes_what_a_run_of_one_does(
     configure: Configure, saved: Callable[[str], str], tmp_path: Path
 ) -> None:

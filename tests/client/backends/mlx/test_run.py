@@ -61,6 +61,7 @@ def numbers(folder: Path) -> list[dict[str, Any]]:
     return [{k: v for k, v in row.items() if not k.startswith(apart)} for row in rows]
 
 
+@pytest.mark.slow  # what tests/client/storage/test_resume.py does, on another backend
 def test_a_killed_run_that_is_taken_up_again_gives_the_same_numbers(configure: Configure, tmp_path: Path) -> None:
     settings = {"backend": "mlx", "steps": 6, "save_every": 2, "eval_every": 3, "show_completions_every": 0}
     through, killed = tmp_path / "through", tmp_path / "killed"

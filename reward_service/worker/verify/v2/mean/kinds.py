@@ -1,7 +1,7 @@
 """What an expression can stand for: a value, a set of solutions, a tuple, a region, an equation, a table, a text.
 
 A tree says how something was written; a meaning says what it is, so that `1 < x < 2` and `(1,2)`, `x = 5` and `5`,
-`\\pm 2` and `-2, 2` can meet in equality.py. readings.py goes from the one to the other.
+`\\pm 2` and `-2, 2` can meet in `decide/meanings.py`. `meaning.py` goes from the one to the other.
 """
 
 from __future__ import annotations
