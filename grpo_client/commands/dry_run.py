@@ -110,7 +110,7 @@ def _memory(config: TrainConfig, backend: Backend, prompts: Sequence[Prompt], *,
     longest = max(len(prompt.token_ids) for prompt in prompts)
     found = estimate(sizes, config, prompt_tokens=longest)
     phases = {f"at most in {name}": value for name, value in found.phases.items()}
-    named = {**found.parts, **phases, "peak": found.peak}
+    named = {**found.parts, **phases, "holes of the allocator": found.allocator, "peak": found.peak}
     rows = [[name, f"{value / _GB:.3f} GB"] for name, value in named.items() if value]
     lines = [f"memory, an estimate for {sizes.weights:,} weights, {sizes.trained:,} of them trained:", *columns(rows)]
     if free is None:

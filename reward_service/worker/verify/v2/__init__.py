@@ -1,8 +1,8 @@
 """Hallmark's own verification engine (`math.equal@2`): what did a completion commit to, and is it equal to the gold.
 
 A folder a step: `find` the answer; `read` it to an expression (`algebra`); what that may `mean`; `decide` by kind, with
-exact numbers, residues modulo primes and arbitrary precision as arithmetic. `50%`, for one: cut in `read/tokens`, read in
-`read/terms`, set apart in `mean/meaning`, allowed to be 0.5 in `decide/values`.
+exact numbers, residues modulo primes and arbitrary precision as arithmetic. `50%`, for one: cut in `read/tokens`, read
+in `read/terms`, set apart in `mean/meaning`, allowed to be 0.5 in `decide/values`.
 No text is ever evaluated as code, and what cannot be read to its end is never equal to anything.
 """
 
