@@ -95,3 +95,21 @@ def test_parts_hold_every_row_once_within_the_budget_or_alone(budget: int) -> No
         prompts = len({row.prompt for row in part.rows})
         padded = len(part.rows) * max(len(row.token_ids) for row in part.rows)
         assert len(part.rows) == 1 or 3 * prompts + padded <= budget
+
+
+@pytest.mark.parametrize(
+    ("flat", "dealt"),
+    [
+        ([], [[0, 2, 4], [1, 3, 5]]),
+        ([1, 3, 5], [[0, 4], [2]]),
+        ([0], [[1, 3, 5], [2, 4]]),
+        ([0, 1, 2, 3, 4], [[5]]),
+        ([0, 1, 2, 3, 4, 5], []),
+    ],
+)
+def test_the_prompts_that_count_are_dealt_in_turn_whichever_are_left_out(
+    flat: list[int], dealt: list[list[int]]
+) -> None:
+    groups = [group(p, [2, 3], [1.0, 1.0 if p in flat else 0.0]) for p in range(6)]
+    batches = optimizer_batches(built(groups, drop_dead=True), count=2, skip_flat=True)
+    assert [sorted({row.prompt for row in one.rows}) for one in batches] == dealt
