@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -49,6 +50,25 @@ def test_groups_stand_in_the_order_of_the_prompts_and_not_in_that_of_finishing(
         lengths = [len(rollout.token_ids) for rollout in sampled[place]]
         assert [len(rollout.token_ids) for rollout in group.rollouts] == lengths
         assert group.scores.totals == [length / 512 for length in lengths]
+
+
+@pytest.mark.parametrize(
+    ("spare", "sampled"),
+    [
+        (range(2, 12), [0, 1, 2, 3, 4, 5, 6, 7]),  # three rounds of two
+        ([0, 2, 1, 3, 4, 5, 6, 7], [0, 1, 2, 3, 4, 5]),  # what has been sampled is drawn, and not sampled again
+    ],
+)
+def test_dead_groups_are_resampled_for_three_rounds_and_no_prompt_twice(
+    spare: Sequence[int], sampled: list[int], backend: Backend, client: RewardClient
+) -> None:
+    always_paid = client.resolve(suite=None, rewards=[("length.characters_at_most@1", 1.0)])
+    prompts = [replace(PROMPTS[0], index=place) for place in range(12)]
+    sampler = Sampler(backend, client, run_id="run")
+    drawn = iter([prompts[place] for place in spare])
+    found = sampler.resampled(prompts[:2], SAMPLING, always_paid, phase="train", spare=drawn)
+    sampler.close()
+    assert [group.prompt.index for group in found.groups] == sampled
 
 
 ROLLOUTS = [Rollout([3, 1, 4], [-1.0] * 3, "stop"), Rollout([], [], "length")]

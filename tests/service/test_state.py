@@ -8,6 +8,7 @@ from reward_service.errors import ProblemError
 from reward_service.pool.jobs import Chunk, Job, Portion
 from reward_service.settings import Settings
 from reward_service.state import Service
+from reward_service.worker.messages import PortionContent
 from tests.service.test_scoring import resolved
 
 
@@ -23,13 +24,14 @@ def test_a_request_waits_as_long_as_it_asks_and_never_beyond_the_limit(
 
 def served() -> Service:
     """A service that takes 200 units; it knows a reward and has started no worker, so that all waits."""
-    service = Service(Settings(max_queued_items=200, max_items=100))
+    service = Service(Settings(max_queued_units=200, max_completions=100))
     service.served.rewards = {"a.b@1": resolved("one").info}
     return service
 
 
 def queued(service: Service, units: int) -> None:
-    chunk = Chunk("default", [Portion({}, [(unit, 0, 0) for unit in range(units)])])
+    content: PortionContent = {"rewards": [], "golds": None, "prompt": [], "metadata": {}, "completions": []}
+    chunk = Chunk("default", [Portion(content, [(unit, 0, 0) for unit in range(units)])])
     service.pool.submit(Job([chunk], units))
 
 

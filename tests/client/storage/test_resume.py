@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import random
 import time
@@ -170,8 +171,18 @@ def damage(file: Path, how: str) -> None:
         file.unlink()
 
 
-@pytest.mark.parametrize("how", ["cut short", "another byte", "missing"])
-@pytest.mark.parametrize("name", ["model.safetensors", "trainer_state.safetensors", "run_state.json"])
+KEPT_FILES = ("model.safetensors", "trainer_state.safetensors", "run_state.json")
+DAMAGES = ("cut short", "another byte", "missing")
+ONE_EACH = set(zip(DAMAGES, KEPT_FILES, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("how", "name"),
+    [
+        pytest.param(*pair, marks=() if pair in ONE_EACH else pytest.mark.slow)
+        for pair in itertools.product(DAMAGES, KEPT_FILES)
+    ],
+)
 def test_a_damaged_checkpoint_is_passed_over_for_the_one_before_it(
     how: str, name: str, configure: Configure, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

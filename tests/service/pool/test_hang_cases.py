@@ -43,7 +43,6 @@ def memory_gb(server: Server) -> float:
 @pytest.mark.parametrize(
     ("rule", "seconds"),
     [
-        ("math.equal@1", 0.5),
         ("math.equal@2", 2.0),
         pytest.param("math.equal@1", 2.0, marks=pytest.mark.slow),  # most of the cases burn the whole clock
     ],

@@ -25,7 +25,7 @@ def test_a_reward_that_sleeps_is_a_timeout_by_the_wall_limit(
     start_server: Callable[..., Server], tmp_path: Path
 ) -> None:
     (tmp_path / "sleepy_rewards.py").write_text(PLUGIN)
-    server = start_server(rewards_module=tmp_path / "sleepy_rewards.py", allow_drafts=1, item_wall_seconds=3)
+    server = start_server(rewards_module=tmp_path / "sleepy_rewards.py", allow_drafts=1, unit_wall_seconds=3)
     group = server.score(["mine.sleeps@1"], None, ["a", "sleep", "b"], deadline_ms=50_000)
     assert group["statuses"] == {"mine.sleeps@1": ["scored", "timeout", "scored"]}
     assert group["scores"] == {"mine.sleeps@1": [1.0, None, 1.0]}

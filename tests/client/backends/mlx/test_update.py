@@ -111,6 +111,7 @@ def test_bfloat16_computes_on_float32_weights_so_small_steps_add_up(settings: Se
     assert 0 < apart.mean() < backend.logprob_tolerance
 
 
+@pytest.mark.slow  # 200 steps
 def test_memory_stays_where_it_is_over_200_steps(settings: Settings) -> None:
     """Rows of ever other lengths, sampled and learnt from."""
     config = settings(kl_coef=0.1)

@@ -22,9 +22,12 @@ IDS = sorted(reward.id for reward in REWARDS.values() if "group" not in reward.n
 THOROUGH = {"trl.accuracy@1", "r1.accuracy@2"}
 
 
+def asks_an_engine(reward_id: str) -> bool:
+    return "gold" in REWARDS[reward_id].needs and not reward_id.startswith(("verl", "text", "choice"))
+
+
 def texts_for(reward_id: str) -> list[str]:
-    asks_an_engine = "gold" in REWARDS[reward_id].needs and not reward_id.startswith(("verl", "text", "choice"))
-    if not asks_an_engine or reward_id in THOROUGH:
+    if not asks_an_engine(reward_id) or reward_id in THOROUGH:
         return list(HOSTILE)
     return list(HOSTILE)[IDS.index(reward_id) % 6 :: 6]
 
@@ -39,7 +42,13 @@ def timed(reward_id: str, name: str, *, length: int) -> tuple[Outcome, float]:
     return outcome, time.process_time() - start
 
 
-@pytest.mark.parametrize("reward_id", IDS)
+# The same engine under other names, on other texts.
+REPEATED = {id for id in IDS if asks_an_engine(id)} - THOROUGH
+
+
+@pytest.mark.parametrize(
+    "reward_id", [pytest.param(id, marks=pytest.mark.slow) if id in REPEATED else id for id in IDS]
+)
 def test_a_megabyte_is_scored_in_linear_time(reward_id: str) -> None:
     for name in texts_for(reward_id):
 
