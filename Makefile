@@ -22,7 +22,7 @@ $(READY): pyproject.toml constraints.txt
 demo: $(READY) ## Start the service, train SmolLM2 on addition through it, show what it learnt (runs/demo)
 	$(BIN)/python deploy/demo.py
 
-test: $(READY) ## Run the tests (five minutes on two cores)
+test: $(READY) ## Run the tests (seven minutes on two cores)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m 'not e2e and not slow' $(PARALLEL)
 
 test-all: test ## Run the tests, then what is slow about the same things
