@@ -12,6 +12,7 @@ from grpo_client.config import TrainConfig
 from grpo_client.data.stream import PromptStream
 from grpo_client.learning.advantages import Advantages, gdpo_advantages, group_advantages
 from grpo_client.learning.batch import Batch, build_batch, optimizer_batches
+from grpo_client.learning.schedule import make_schedule
 from grpo_client.penalty import kl_penalties
 from grpo_client.ranks import own_rows
 from grpo_client.rewards.client import Manifest, RewardClient
@@ -64,6 +65,11 @@ def manifests(
             changed(what)
         current = now
         yield current
+
+
+def learning_rate(config: TrainConfig) -> Callable[[int], float]:
+    """The rate of each step."""
+    return make_schedule(config.lr_schedule, peak=config.learning_rate, warmup=config.warmup_steps, steps=config.steps)
 
 
 def advantages(config: TrainConfig, backend: Backend, manifest: Manifest) -> Compare:

@@ -27,7 +27,6 @@ from grpo_client.evaluation import Evaluator, top_value
 from grpo_client.guards import Guards
 from grpo_client.interruption import Interruption
 from grpo_client.learning.losses import LossFn, make_loss
-from grpo_client.learning.schedule import make_schedule
 from grpo_client.ranks import Ranks
 from grpo_client.reports.callbacks import Callback
 from grpo_client.reports.metrics import read_rows
@@ -76,15 +75,7 @@ def prepare(
         config = with_steps(config, prompts)
         stream = PromptStream(_order(config, prompt_order)(prompts), prompts)
         sampler = Sampler(backend, rewards, run_id=folder.name)
-        monitor = Monitor(
-            folder,
-            steps=config.steps,
-            console=console,
-            show_completions_every=config.show_completions_every,
-            callbacks=[*watching, *callbacks],
-            config=config,
-            resumed_at=checkpoint.step if checkpoint else 0,
-        )
+        monitor = _monitor(config, folder, console, [*watching, *callbacks], checkpoint)
 
         def changed(what: str) -> None:
             monitor.say(what)
@@ -100,9 +91,7 @@ def prepare(
             collect=choices.collect(config, sampler, choices.manifests(config, rewards, manifest, changed), stream),
             advantages=choices.advantages(config, backend, manifest),
             batches=choices.batches(config, backend, every_row=loss is not None),
-            learning_rate=make_schedule(
-                config.lr_schedule, peak=config.learning_rate, warmup=config.warmup_steps, steps=config.steps
-            ),
+            learning_rate=choices.learning_rate(config),
             loss_fn=loss or make_loss(config.loss_config()),
             guards=Guards(max_null_fraction=config.max_null_fraction, max_not_finite=config.max_not_finite),
             card=lambda step: model_card(config, manifest, read_rows(folder / METRICS), step=step, versions=versions()),
@@ -113,16 +102,33 @@ def prepare(
             _take_up(run, checkpoint)
         opened.enter_context(monitor)
         opened.enter_context(contextlib.closing(sampler))
-        for message in (
-            _opening(config, manifest, len(prompts), len(eval_prompts)),
-            left_out(examples, prompts, limit=config.max_prompt_length),
-            *backend.notes,
-            backend.settle([*prompts, *eval_prompts], max_completion_length=config.max_completion_length),
-            check_sampler(backend, prompts, choices.sampling(config, step=0)),
-        ):
+        monitor.say(_opening(config, manifest, len(prompts), len(eval_prompts)))
+        for message in (left_out(examples, prompts, limit=config.max_prompt_length), *_proven(run, eval_prompts)):
             if message:
                 monitor.say(message)
         yield run
+
+
+def _monitor(
+    config: TrainConfig, folder: Path, console: Console, callbacks: Sequence[Callback], checkpoint: Checkpoint | None
+) -> Monitor:
+    return Monitor(
+        folder,
+        steps=config.steps,
+        console=console,
+        show_completions_every=config.show_completions_every,
+        callbacks=callbacks,
+        config=config,
+        resumed_at=checkpoint.step if checkpoint else 0,
+    )
+
+
+def _proven(run: Run, eval_prompts: Sequence[Prompt]) -> Iterator[str | None]:
+    """That the model's numbers are right, in words. Raises ConfigError where they are not."""
+    yield from run.backend.notes
+    everyone = [*run.prompts.prompts, *eval_prompts]
+    yield run.backend.settle(everyone, max_completion_length=run.config.max_completion_length)
+    yield check_sampler(run.backend, run.prompts.prompts, choices.sampling(run.config, step=0))
 
 
 def _order(config: TrainConfig, given: PromptOrder | None) -> PromptOrder:

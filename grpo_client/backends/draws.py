@@ -1,21 +1,46 @@
-"""What the samplers of all backends share: the noise of a completion's tokens, and which tokens end it."""
+"""What the samplers of all backends share: the noise of tokens, which of them end a completion, what has been drawn."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 from transformers import PreTrainedTokenizerBase
 
 from grpo_client.errors import ConfigError
-from grpo_client.types import Prompt, Sampling
+from grpo_client.types import Prompt, Rollout, Sampling
 
 
 def noise(prompts: Sequence[Prompt], sampling: Sampling) -> NDArray[np.float64]:
     """Uniform numbers in [0, 1), (rows, max_tokens), one stream a completion."""
     keys = [sampling.noise_key(prompt.index, g) for prompt in prompts for g in range(sampling.group_size)]
     return np.stack([np.random.default_rng(key).random(sampling.max_tokens) for key in keys])
+
+
+class Drawn(Protocol):
+    """What completions have got so far, in a backend's arrays: ids and logprobs (rows, max_tokens), lengths (rows,)."""
+
+    tokens: Any
+    logprobs: Any
+    lengths: Any
+    stopped: NDArray[np.bool_]  # (rows,)
+    kept: list[list[NDArray[np.int32]]]  # of each row, of each token, the ids that it was drawn from
+
+
+def rollouts_of(drawn: Drawn, place: int, sampling: Sampling) -> list[Rollout]:
+    """The completions of a prompt, which all have ended."""
+    rows = range(place * sampling.group_size, (place + 1) * sampling.group_size)
+    return [
+        Rollout(
+            drawn.tokens[row, : int(drawn.lengths[row])].tolist(),
+            drawn.logprobs[row, : int(drawn.lengths[row])].tolist(),
+            "stop" if drawn.stopped[row] else "length",
+            drawn.kept[row] if narrows(sampling) else None,
+        )
+        for row in rows
+    ]
 
 
 def narrows(sampling: Sampling) -> bool:

@@ -16,6 +16,7 @@ class PromptStream:
     """
 
     def __init__(self, order: Iterable[list[Prompt]], prompts: Sequence[Prompt]) -> None:
+        self.prompts = prompts
         self._order = iter(order)
         self._by_index = {prompt.index: prompt for prompt in prompts}
         self._taken = 0

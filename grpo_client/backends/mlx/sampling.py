@@ -17,14 +17,13 @@ import numpy as np
 from mlx_lm.models.cache import make_prompt_cache
 from numpy.typing import NDArray
 
-from grpo_client.backends.draws import narrows, noise
+from grpo_client.backends.draws import noise, rollouts_of
 from grpo_client.backends.mlx.choice import choose
-from grpo_client.types import FinishReason, Prompt, Rollout, Sampling
+from grpo_client.types import Prompt, Rollout, Sampling
 
 _COMPACT_BELOW = 0.75  # share of rows alive at which the finished ones are cut out of the cache
 _PREFILL = 2048  # tokens of a prompt in one pass
 _CLEAR_EVERY = 256  # tokens between which freed buffers, of ever new sizes, are kept for use again
-_FINISH_REASONS: tuple[FinishReason, FinishReason] = ("length", "stop")
 
 
 @dataclass
@@ -157,36 +156,36 @@ class _Drawn:
         self._stops = np.array(sorted(stop_ids if not sampling.ignore_eos else ()), dtype=np.int64)
         self._noise = np.minimum(noise(prompts, sampling), 1 - 2**-52)  # below 1 after any rounding
         rows = len(self._noise)
-        self._tokens = np.zeros((rows, sampling.max_tokens), dtype=np.int64)
-        self._logprobs = np.zeros((rows, sampling.max_tokens), dtype=np.float32)
-        self._lengths = np.zeros(rows, dtype=np.int64)
+        self.tokens = np.zeros((rows, sampling.max_tokens), dtype=np.int64)
+        self.logprobs = np.zeros((rows, sampling.max_tokens), dtype=np.float32)
+        self.lengths = np.zeros(rows, dtype=np.int64)
         self._over = np.zeros(rows, dtype=bool)
-        self._stopped = np.zeros(rows, dtype=bool)
-        self._kept: list[list[NDArray[np.int32]]] = [[] for _ in range(rows)]
+        self.stopped = np.zeros(rows, dtype=bool)
+        self.kept: list[list[NDArray[np.int32]]] = [[] for _ in range(rows)]
 
     def draw(self, rows: NDArray[np.int64], logits: mx.array, *, before: int = 0) -> _Ahead:
         """A token of each row; `before` says how many of its tokens have been drawn and not recorded yet."""
-        at = np.minimum(self._lengths[rows] + before, self._sampling.max_tokens - 1)
+        at = np.minimum(self.lengths[rows] + before, self._sampling.max_tokens - 1)
         return _Ahead(*choose(logits, mx.array(self._noise[rows, at], dtype=mx.float64), self._sampling))
 
     def may_go_on(self, rows: NDArray[np.int64]) -> bool:
         """Whether some row has room for a token after the next one."""
-        return bool((self._lengths[rows] + 1 < self._sampling.max_tokens).any())
+        return bool((self.lengths[rows] + 1 < self._sampling.max_tokens).any())
 
     def record(self, rows: NDArray[np.int64], ahead: _Ahead, alive: NDArray[np.bool_]) -> NDArray[np.bool_]:
         """Keep the tokens of the living; which of them end with it."""
         token, going = np.array(ahead.token), rows[alive]
-        at = self._lengths[going]
-        self._tokens[going, at] = token[alive]
-        self._logprobs[going, at] = np.array(ahead.logprob)[alive]
-        self._lengths[going] += 1
+        at = self.lengths[going]
+        self.tokens[going, at] = token[alive]
+        self.logprobs[going, at] = np.array(ahead.logprob)[alive]
+        self.lengths[going] += 1
         if ahead.kept is not None:
             kept = np.array(ahead.kept)
             for place in alive.nonzero()[0]:
-                self._kept[int(rows[place])].append(kept[place].nonzero()[0].astype(np.int32))
+                self.kept[int(rows[place])].append(kept[place].nonzero()[0].astype(np.int32))
         stop = np.isin(token, self._stops) & alive
-        self._stopped[rows[stop]] = True
-        return (stop | (self._lengths[rows] >= self._sampling.max_tokens)) & alive
+        self.stopped[rows[stop]] = True
+        return (stop | (self.lengths[rows] >= self._sampling.max_tokens)) & alive
 
     def finished_by(self, rows: NDArray[np.int64], ended: NDArray[np.bool_]) -> list[int]:
         """The groups whose last completions have just ended."""
@@ -196,11 +195,4 @@ class _Drawn:
 
     def rollouts(self, place: int) -> list[Rollout]:
         """A finished group."""
-        size = self._sampling.group_size
-        group = []
-        for row in range(place * size, (place + 1) * size):
-            n = int(self._lengths[row])
-            kept = self._kept[row] if narrows(self._sampling) else None
-            reason = _FINISH_REASONS[int(self._stopped[row])]
-            group.append(Rollout(self._tokens[row, :n].tolist(), self._logprobs[row, :n].tolist(), reason, kept))
-        return group
+        return rollouts_of(self, place, self._sampling)

@@ -14,15 +14,14 @@ import torch
 from numpy.typing import NDArray
 from transformers import PreTrainedModel
 
-from grpo_client.backends.draws import narrows, noise
+from grpo_client.backends.draws import noise, rollouts_of
 from grpo_client.backends.torch.cache import Pair, pairs, repeated, roomy_cache
 from grpo_client.backends.torch.choice import choose
 from grpo_client.backends.torch.forward import hidden_states, run_prompts
 from grpo_client.backends.torch.head import head_logits
-from grpo_client.types import FinishReason, Prompt, Rollout, Sampling
+from grpo_client.types import Prompt, Rollout, Sampling
 
 _COMPACT_BELOW = 0.75  # share of rows alive at which the finished ones are cut out of the cache
-_FINISH_REASONS: tuple[FinishReason, FinishReason] = ("length", "stop")
 
 
 @dataclass
@@ -128,31 +127,31 @@ class Drawn:
         self._stops = torch.tensor(sorted(stop_ids if not sampling.ignore_eos else ()), device=device)
         self._noise = torch.from_numpy(noise(prompts, sampling)).to(device)
         rows = len(self._noise)
-        self._tokens = torch.zeros(rows, sampling.max_tokens, dtype=torch.long, device=device)
-        self._logprobs = torch.zeros(rows, sampling.max_tokens, device=device)
-        self._lengths = torch.zeros(rows, dtype=torch.long, device=device)
+        self.tokens = torch.zeros(rows, sampling.max_tokens, dtype=torch.long, device=device)
+        self.logprobs = torch.zeros(rows, sampling.max_tokens, device=device)
+        self.lengths = torch.zeros(rows, dtype=torch.long, device=device)
         self._over = np.zeros(rows, dtype=bool)
-        self._stopped = np.zeros(rows, dtype=bool)
-        self._kept: list[list[NDArray[np.int32]]] = [[] for _ in range(rows)]
+        self.stopped = np.zeros(rows, dtype=bool)
+        self.kept: list[list[NDArray[np.int32]]] = [[] for _ in range(rows)]
 
     def draw(
         self, rows: torch.Tensor, logits: torch.Tensor, alive: NDArray[np.bool_]
     ) -> tuple[torch.Tensor, NDArray[np.bool_]]:
         """A token of each row, (B,), and which of the living end with it. What the others draw is not kept."""
-        at = self._lengths[rows].clamp(max=self._sampling.max_tokens - 1)
+        at = self.lengths[rows].clamp(max=self._sampling.max_tokens - 1)
         token, logprob, kept = choose(logits, self._noise[rows, at], self._sampling)
         going = torch.from_numpy(alive).to(rows.device)
-        self._tokens[rows[going], at[going]] = token[going]
-        self._logprobs[rows[going], at[going]] = logprob[going]
-        self._lengths[rows[going]] += 1
+        self.tokens[rows[going], at[going]] = token[going]
+        self.logprobs[rows[going], at[going]] = logprob[going]
+        self.lengths[rows[going]] += 1
         if kept is not None:
             for place in alive.nonzero()[0]:
                 ids = kept[place].nonzero()[:, 0].to("cpu", torch.int32).numpy()
-                self._kept[int(rows[place])].append(ids)
+                self.kept[int(rows[place])].append(ids)
         stop = torch.isin(token, self._stops)
         full = at + 1 >= self._sampling.max_tokens
         ended: NDArray[np.bool_] = torch.stack([stop, stop | full]).cpu().numpy() & alive
-        self._stopped[rows.cpu().numpy()[ended[0]]] = True
+        self.stopped[rows.cpu().numpy()[ended[0]]] = True
         return token, ended[1]
 
     def finished_by(self, rows: torch.Tensor, ended: NDArray[np.bool_]) -> list[int]:
@@ -164,11 +163,4 @@ class Drawn:
 
     def rollouts(self, place: int) -> list[Rollout]:
         """A finished group."""
-        size = self._sampling.group_size
-        group = []
-        for row in range(place * size, (place + 1) * size):
-            n = int(self._lengths[row])
-            kept = self._kept[row] if narrows(self._sampling) else None
-            reason = _FINISH_REASONS[int(self._stopped[row])]
-            group.append(Rollout(self._tokens[row, :n].tolist(), self._logprobs[row, :n].tolist(), reason, kept))
-        return group
+        return rollouts_of(self, place, self._sampling)

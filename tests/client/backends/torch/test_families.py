@@ -17,7 +17,18 @@ from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from grpo_client.backends.torch.attention import use_blocks
 from grpo_client.backends.torch.matmul import use_onednn
-from grpo_client.backends.torch.ways import UNCACHED, WHOLE, check_lengths, choose_way, drawn_rows, fault_of, long_rows
+from grpo_client.backends.torch.ways import (
+    SHARED,
+    UNCACHED,
+    WHOLE,
+    Row,
+    Way,
+    check_lengths,
+    choose_way,
+    drawn_rows,
+    fault_of,
+    long_rows,
+)
 from grpo_client.errors import ConfigError
 from grpo_client.types import Prompt, Sampling
 from tests.client.backends.torch.test_forward import gradients, logprobs_by, plain_row
@@ -126,3 +137,25 @@ def test_a_way_that_no_longer_holds_is_found(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(model, "forward", other)
     with pytest.raises(ConfigError, match=r"ArceeForCausalLM: no way to run it .* differ by"):
         choose_way(model, drawn_rows(model))
+
+
+def test_weights_that_are_not_finite_are_said_as_that() -> None:
+    model = family("arcee")
+    with torch.no_grad():
+        next(iter(model.parameters())).fill_(float("nan"))
+    with pytest.raises(ConfigError, match="the logits of this ArceeForCausalLM are not finite: its weights are broken"):
+        choose_way(model, drawn_rows(model))
+
+
+@pytest.mark.parametrize("row", [0, 1])
+def test_a_way_that_gives_nan_in_any_row_is_none(row: int) -> None:
+    model = family("arcee")
+
+    def spoilt(*args: Any, **kwargs: Any) -> Any:
+        logprobs, mask = SHARED.logprobs(*args, **kwargs)
+        logprobs[row, -1] = float("nan")
+        return logprobs, mask
+
+    rows = drawn_rows(model)
+    even = [Row(one.prompt, one.completion[:9]) for one in rows]
+    assert fault_of(Way("spoilt", spoilt, SHARED.sample), model, even) == "logprobs differ by nan"
