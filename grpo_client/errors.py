@@ -27,6 +27,10 @@ class NotFiniteError(HallmarkError):
     exit_code = 4
 
 
+class BrokenModelError(NotFiniteError):
+    """The model's own logits are not finite: there is nothing to save."""
+
+
 class StorageError(HallmarkError):
     """The output folder cannot be written to, a full disk for one. What was whole before still is."""
 

@@ -14,7 +14,7 @@ from reward_proto import v1
 from grpo_client.backends.base import Backend
 from grpo_client.config import TrainConfig
 from grpo_client.data.prompts import Tokenizer
-from grpo_client.errors import NotFiniteError, RewardServiceError
+from grpo_client.errors import BrokenModelError, RewardServiceError
 from grpo_client.learning.advantages import dead_groups
 from grpo_client.ranks import all_groups, own_places
 from grpo_client.rewards.client import Manifest, RewardClient
@@ -137,11 +137,11 @@ class Sampler:
 
 
 def _check_finite(prompt: Prompt, rollouts: Sequence[Rollout]) -> None:
-    """Raise NotFiniteError for a token drawn from logits that are NaN or infinite: nothing good can come of it."""
+    """Raise BrokenModelError for a token drawn from logits that are NaN or infinite: nothing good can come of it."""
     for rollout in rollouts:
         place = next((t for t, one in enumerate(rollout.sampling_logprobs) if not math.isfinite(one)), None)
         if place is not None:
-            raise NotFiniteError(
+            raise BrokenModelError(
                 f"the model's logits are not finite (prompt {prompt.index + 1}, token {place + 1} of a completion): "
                 "its weights are broken, by too high a --learning-rate or as they were loaded. Go back to an earlier "
                 "checkpoint with a lower rate"

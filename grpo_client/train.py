@@ -9,7 +9,14 @@ from rich.console import Console
 
 from grpo_client.config import TrainConfig
 from grpo_client.data.order import PromptOrder
-from grpo_client.errors import ConfigError, InterruptedRun, NotFiniteError, RewardServiceError, StorageError
+from grpo_client.errors import (
+    BrokenModelError,
+    ConfigError,
+    InterruptedRun,
+    NotFiniteError,
+    RewardServiceError,
+    StorageError,
+)
 from grpo_client.interruption import Interruption, interruption
 from grpo_client.learning.losses import LossFn
 from grpo_client.opening import prepare
@@ -33,7 +40,7 @@ def train(
     `data.order.prompt_order`, with prompts, size and seed; callbacks hear of steps, evaluations and saves.
 
     Raises ConfigError before anything is trained; RewardServiceError, NotFiniteError and InterruptedRun after saving a
-    checkpoint; StorageError when the disk takes no more.
+    checkpoint; BrokenModelError and StorageError without, where there is nothing to save or no room.
     """
     with (
         interruption() as interrupted,
@@ -49,6 +56,9 @@ def train(
         try:
             _loop(run, interrupted)
             run.finish()
+        except BrokenModelError as error:
+            error.add_note(f"its weights were not saved; {run.last_checkpoint()}")
+            raise
         except (RewardServiceError, NotFiniteError, ConfigError) as error:
             where = run.where_to_go_on()
             if interrupted.requested:

@@ -16,7 +16,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from grpo_client.errors import ConfigError, NotFiniteError, RewardServiceError
+from grpo_client.errors import BrokenModelError, ConfigError, RewardServiceError
 from grpo_client.train import train
 from tests.client.failing import edited, proxy
 from tests.client.runs import Configure, Run, read
@@ -219,8 +219,13 @@ def test_a_model_whose_weights_break_ends_with_its_own_message(more: dict[str, s
     config = configure(
         steps=9, learning_rate=1e12, eval_every=0, kl_coef=0.0, reward=["language.script@1"], suite=None, **more
     )
-    with pytest.raises(NotFiniteError, match=r"the model's logits are not finite \(prompt \d+, token \d+ of a"):
+    with pytest.raises(
+        BrokenModelError, match=r"the model's logits are not finite \(prompt \d+, token \d+ of a"
+    ) as error:
         train(config)
+    assert error.value.__notes__ == ["its weights were not saved; there is no checkpoint to go on from"]
+    assert error.value.exit_code == 4
+    assert not list((config.output_dir / "checkpoints").glob("step-*"))
 
 
 def test_a_run_learns_what_pays(configure: Configure) -> None:

@@ -45,6 +45,8 @@ class Trained:
 
 def prepare_training(loaded: LoadedModel, config: TrainConfig) -> Trained:
     """Attach an adapter where one is asked for, and keep a reference where a KL needs one. Raises ConfigError."""
+    if config.ref_dtype != "float32":
+        raise ConfigError(f"--ref-dtype {config.ref_dtype}: on MLX a reference is computed in --dtype; leave it out")
     if config.lora_rank or config.adapter is not None:
         return _with_adapter(loaded, config)
     if loaded.quantised:

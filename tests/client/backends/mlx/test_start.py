@@ -71,3 +71,8 @@ def test_angles_are_found_where_transformers_5_writes_them() -> None:
     both = {"full_attention": {"rope_theta": 1e6}, "sliding_attention": {"rope_theta": 1e4}}
     assert rope_settings({"rope_parameters": both}) == {"rope_theta": 1e6, "rope_local_base_freq": 1e4}
     assert rope_settings({"rope_theta": 1e4}) == {}
+
+
+def test_a_dtype_of_its_own_for_the_reference_is_refused(settings: Callable[..., TrainConfig]) -> None:
+    with pytest.raises(ConfigError, match="--ref-dtype bfloat16: on MLX a reference is computed in --dtype"):
+        MlxBackend(settings(kl_coef=0.1, ref_dtype="bfloat16"))
