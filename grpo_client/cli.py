@@ -30,7 +30,7 @@ commands:
 
 `grpo-client COMMAND --help` lists the options of a command; flags take `-` and `_` alike.
 
-exit codes: 0 done, 2 configuration or data, 3 reward service, 4 loss not finite, 5 disk, 130 interrupted
+exit codes: 0 done, 2 configuration or data, 3 reward service, 4 not finite, 5 disk, 6 nothing learnt, 130 interrupted
 """
 
 

@@ -259,6 +259,11 @@ class LearningOptions(Section):
     max_not_finite: Annotated[int, Option(may_change=True)] = Field(
         default=5, ge=1, description="Steps in a row whose loss or gradient is not finite, after which the run stops."
     )
+    max_idle_steps: Annotated[int, Option(may_change=True)] = Field(
+        default=50,
+        ge=1,
+        description="Steps from the start in which every group is flat or unscored, after which the run stops.",
+    )
     max_grad_norm: float = Field(default=1.0, gt=0, description="The gradient's norm is clipped to this.")
     micro_batch_tokens: Annotated[int, Option(may_change=True)] = Field(
         default=2_048,

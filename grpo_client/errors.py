@@ -31,6 +31,12 @@ class BrokenModelError(NotFiniteError):
     """The model's own logits are not finite: there is nothing to save."""
 
 
+class NothingLearntError(HallmarkError):
+    """No step since the start had anything to learn from."""
+
+    exit_code = 6
+
+
 class StorageError(HallmarkError):
     """The output folder cannot be written to, a full disk for one. What was whole before still is."""
 

@@ -93,7 +93,12 @@ def prepare(
             batches=choices.batches(config, backend, every_row=loss is not None),
             learning_rate=choices.learning_rate(config),
             loss_fn=loss or make_loss(config.loss_config()),
-            guards=Guards(max_null_fraction=config.max_null_fraction, max_not_finite=config.max_not_finite),
+            guards=Guards(
+                max_null_fraction=config.max_null_fraction,
+                max_not_finite=config.max_not_finite,
+                max_idle_steps=config.max_idle_steps,
+                mask_truncated=config.mask_truncated,
+            ),
             card=lambda step: model_card(config, manifest, read_rows(folder / METRICS), step=step, versions=versions()),
             fixed=_fixed(config, manifest, eval_manifest, prompts, backend),
             changes=changes,

@@ -14,6 +14,7 @@ from grpo_client.data.stream import PromptStream
 from grpo_client.errors import HallmarkError, StorageError
 from grpo_client.evaluation import Evaluator
 from grpo_client.guards import Guards
+from grpo_client.learning.advantages import Advantages
 from grpo_client.learning.batch import Batch
 from grpo_client.learning.losses import LossFn
 from grpo_client.reports.monitor import Monitor
@@ -75,19 +76,22 @@ class Run:
         return {"reward/changed": "; ".join(told)} if told else {}
 
     def watch(
-        self, groups: Sequence[Group], batches: Sequence[Batch], updates: Sequence[UpdateStats]
+        self,
+        groups: Sequence[Group],
+        advantages: Advantages,
+        batches: Sequence[Batch],
+        updates: Sequence[UpdateStats],
     ) -> HallmarkError | None:
-        """Keep what was not finite for study, warn of nulls. The reason to stop, where there is one."""
+        """Keep what was not finite for study, say what somebody should see. The reason to stop, where there is one."""
         if not all(update.applied for update in updates):
             with storage_errors(self.folder):
                 kept = save_for_study(self.folder, self.steps_done, batches)
             self.monitor.say(f"not finite, step skipped; kept {kept}")
         try:
-            warning = self.guards.watch(groups, updates)
+            for warning in self.guards.watch(groups, advantages, updates):
+                self.monitor.say(warning)
         except HallmarkError as error:
             return error
-        if warning:
-            self.monitor.say(warning)
         return None
 
     # ---- saving ---------------------------------------------------------------------------------------------

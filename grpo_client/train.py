@@ -14,6 +14,7 @@ from grpo_client.errors import (
     ConfigError,
     InterruptedRun,
     NotFiniteError,
+    NothingLearntError,
     RewardServiceError,
     StorageError,
 )
@@ -39,8 +40,8 @@ def train(
     loss is called in place of the config's, with its arguments (`losses.make_loss`); prompt_order in place of
     `data.order.prompt_order`, with prompts, size and seed; callbacks hear of steps, evaluations and saves.
 
-    Raises ConfigError before anything is trained; RewardServiceError, NotFiniteError and InterruptedRun after saving a
-    checkpoint; BrokenModelError and StorageError without, where there is nothing to save or no room.
+    Raises ConfigError before anything is trained; RewardServiceError, NotFiniteError, NothingLearntError and
+    InterruptedRun after saving a checkpoint; BrokenModelError and StorageError without: nothing to save, or no room.
     """
     with (
         interruption() as interrupted,
@@ -59,7 +60,7 @@ def train(
         except BrokenModelError as error:
             error.add_note(f"its weights were not saved; {run.last_checkpoint()}")
             raise
-        except (RewardServiceError, NotFiniteError, ConfigError) as error:
+        except (RewardServiceError, NotFiniteError, NothingLearntError, ConfigError) as error:
             where = run.where_to_go_on()
             if interrupted.requested:
                 raise InterruptedRun(f"interrupted while the reward service was away; {where}") from error
@@ -101,7 +102,7 @@ def _loop(run: Run, interrupted: Interruption) -> None:
             | {"peak_mem_gb": run.backend.peak_memory_gb()}
         )
         run.done(step, row)
-        must_stop = run.watch(groups, batches, updates)
+        must_stop = run.watch(groups, advantages, batches, updates)
         run.report()
         if must_stop is not None:
             raise must_stop

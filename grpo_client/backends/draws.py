@@ -1,4 +1,4 @@
-"""What the samplers of all backends share: the noise of tokens, which of them end a completion, what has been drawn."""
+"""What backends share: the noise of tokens, which of them end a completion or are none, what has been drawn."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from transformers import PreTrainedTokenizerBase
 
+from grpo_client.data.prompts import Template, turn_end
 from grpo_client.errors import ConfigError
 from grpo_client.types import Prompt, Rollout, Sampling
 
@@ -57,3 +58,30 @@ def extra_stop_ids(stops: Sequence[str], tokenizer: PreTrainedTokenizerBase) -> 
             raise ConfigError(f"--stop {stop!r} is not one token of this model ({encoded}); name a token's text or id")
         ids.add(encoded[0])
     return frozenset(ids)
+
+
+def turn_end_note(tokenizer: Any, stop_ids: frozenset[int], template: Template) -> str | None:
+    """A warning where the chat template ends an answer with what is no stop token: completions run to the limit."""
+    end = turn_end(tokenizer, template)
+    ids = tokenizer.encode(end, add_special_tokens=False) if end else []
+    if not ids or stop_ids & set(ids):
+        return None
+    return (
+        f"warning: the chat template ends an answer with {end!r}, which holds no stop token of this "
+        f"model ({_named(tokenizer, stop_ids)}): if it has learnt the template, its completions all run to the length "
+        f"limit. Then add --stop {tokenizer.decode(ids[:1])!r}"
+    )
+
+
+def _named(tokenizer: Any, stop_ids: frozenset[int]) -> str:
+    return ", ".join(repr(tokenizer.decode([one])) for one in sorted(stop_ids)) or "there is none"
+
+
+def check_ids(prompts: Sequence[Prompt], *, vocabulary: int) -> None:
+    """Raise ConfigError for a prompt with a token that the model has no embedding of."""
+    for prompt in prompts:
+        if max(prompt.token_ids, default=0) >= vocabulary:
+            raise ConfigError(
+                f"prompt {prompt.index + 1} has token {max(prompt.token_ids)}, and the model embeds {vocabulary}: its "
+                "tokenizer is another model's, or tokens were added to it after the model was saved; get both anew"
+            )

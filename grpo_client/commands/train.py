@@ -22,7 +22,7 @@ _EXAMPLES = """examples:
 A file holds the same settings, one `name: value` a line, lists for what may be repeated. TRL's and mlx_lm's names are
 accepted where they mean the same, in flags and files alike.
 
-exit codes: 0 done, 2 configuration or data, 3 reward service, 4 loss not finite, 5 disk, 130 interrupted
+exit codes: 0 done, 2 configuration or data, 3 reward service, 4 not finite, 5 disk, 6 nothing learnt, 130 interrupted
 """
 
 

@@ -26,6 +26,7 @@ R1_SYSTEM_PROMPT = (
 )
 
 _LISTED_ROWS = 10
+_ASKED, _ANSWERED = "How many?", "Forty-two of them."  # of a turn, to see what stands behind it
 _TAG = re.compile(r"<[A-Za-z][\w-]{0,31}>")
 _SUITES_WITH_TAGS = frozenset({"r1", "simple_grpo"})
 
@@ -247,6 +248,19 @@ def _opening(messages: Sequence[Mapping[str, str]], tokenizer: Tokenizer, templa
     begun: str = answering[len(asked) :]
     tags = (match.start() for match in _TAG.finditer(begun) if match[0] not in tokenizer.all_special_tokens)
     return begun[next(tags, len(begun)) :]
+
+
+def turn_end(tokenizer: Tokenizer, template: Template) -> str:
+    """What the template writes behind an answer, white space apart: so a model that has learnt it ends its answers."""
+    if tokenizer.chat_template is None:
+        return ""
+    turns = [{"role": "user", "content": _ASKED}, {"role": "assistant", "content": _ANSWERED}]
+    try:
+        text: str = tokenizer.apply_chat_template(turns, tokenize=False, **template.arguments)
+    except TemplateError:
+        return ""
+    _, answered, end = text.rpartition(_ANSWERED)
+    return end.strip() if answered else ""
 
 
 def left_out(examples: Sequence[Example], prompts: Sequence[Prompt], *, limit: int) -> str:

@@ -15,13 +15,15 @@ from typing import Any
 import pytest
 import torch
 from rich.console import Console
+from transformers import AutoTokenizer
 
-from grpo_client.errors import NotFiniteError, RewardServiceError
+from grpo_client.errors import ConfigError, NotFiniteError, NothingLearntError, RewardServiceError
 from grpo_client.learning.losses import make_loss
 from grpo_client.train import train
 from tests.client.failing import Answer, edited, first, proxy
 from tests.client.runs import Configure, read
 from tests.client.storage.test_resume import numbers, weights
+from tests.client.tiny import TEMPLATE, save_tiny
 from tests.conftest import ROOT, Server, missing
 
 # ---- the reward service ------------------------------------------------------------------------------------
@@ -239,6 +241,44 @@ def test_steps_in_a_row_that_are_not_finite_stop_the_run(configure: Configure) -
         train(config, loss=loss)
     assert any("step-000006" in note for note in error.value.__notes__)
     assert len(read(config.output_dir / "metrics.jsonl")) == 7
+
+
+# ---- nothing to learn from ---------------------------------------------------------------------------------
+
+
+def test_a_run_in_which_nothing_was_ever_learnt_ends_as_that_with_a_checkpoint(configure: Configure) -> None:
+    config = configure(steps=20, eval_every=0, suite=None, reward=["math.equal@2"], max_idle_steps=3)
+    with pytest.raises(NothingLearntError, match="3 steps in a row have taught nothing") as error:
+        train(config)
+    assert error.value.exit_code == 6
+    assert any("step-000003" in note for note in error.value.__notes__)
+    assert not (config.output_dir / "final").exists()
+
+
+def test_a_turn_end_that_stops_nothing_and_a_first_step_of_cut_completions_are_told(
+    configure: Configure, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = save_tiny(tmp_path / "base")
+    tokenizer: Any = AutoTokenizer.from_pretrained(model)
+    tokenizer.chat_template = TEMPLATE.replace("<|end|>", "<|user|>")
+    tokenizer.save_pretrained(model)
+    train(configure(model=model, steps=1, eval_every=0, max_completion_length=2, ignore_eos=True))
+    said = capsys.readouterr().out
+    assert "add --stop '<|user|>'" in said
+    assert "every completion of the first step was cut at --max-completion-length" in said
+
+
+def test_a_token_that_the_model_does_not_have_is_refused_before_a_step(
+    configure: Configure, tmp_path: Path, data: Path
+) -> None:
+    model = save_tiny(tmp_path / "base")
+    tokenizer: Any = AutoTokenizer.from_pretrained(model)
+    tokenizer.add_tokens(["§extra§"])
+    tokenizer.save_pretrained(model)
+    with data.open("a") as file:
+        file.write(json.dumps({"question": "§extra§?", "answer": "1"}) + "\n")
+    with pytest.raises(ConfigError, match="prompt 10 has token 260, and the model embeds 260"):
+        train(configure(model=model))
 
 
 # ---- a full disk -------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from mlx.optimizers import clip_grad_norm
 from mlx.utils import tree_map
 
 from grpo_client.backends.base import UpdateStats
-from grpo_client.backends.draws import extra_stop_ids
+from grpo_client.backends.draws import check_ids, extra_stop_ids, turn_end_note
 from grpo_client.backends.mlx.adapters import prepare_training
 from grpo_client.backends.mlx.check import check_batches
 from grpo_client.backends.mlx.checkpointing import checkpoint_layers
@@ -28,6 +28,7 @@ from grpo_client.backends.mlx.sampling import sample_groups
 from grpo_client.backends.mlx.sizes import model_sizes
 from grpo_client.backends.mlx.trees import Tree, leaves
 from grpo_client.config import TrainConfig
+from grpo_client.data.prompts import template_of
 from grpo_client.errors import ConfigError
 from grpo_client.learning.array_ops import ArrayOps
 from grpo_client.learning.batch import Batch, micro_batches
@@ -76,7 +77,8 @@ class MlxBackend:
         self._parts, head_note = cut_model(self.model)
         self.logprob_tolerance = _LOGPROB_TOLERANCE.get((config.dtype, mx.default_device().type), _COARSE_TOLERANCE)
         check_batches(self._parts, self._logprobs_of, name=config.model, tolerance=self.logprob_tolerance)
-        self.notes += [note for note in (self._trained.note, plain_note, head_note) if note is not None]
+        turns = turn_end_note(self.tokenizer, self._stop_ids, template_of(config))
+        self.notes += [note for note in (self._trained.note, plain_note, head_note, turns) if note is not None]
         self._temperature = config.temperature
         self._micro_batch_tokens = config.micro_batch_tokens
         self._max_grad_norm = config.max_grad_norm
@@ -87,7 +89,8 @@ class MlxBackend:
             checkpoint_layers(self.model)
 
     def settle(self, prompts: Sequence[Prompt], *, max_completion_length: int) -> str | None:
-        """Raise ConfigError where rows may grow past a window that mlx-lm's model does not keep to."""
+        """Raise ConfigError for ids out of range, and where rows may grow past a window that mlx-lm's model ignores."""
+        check_ids(prompts, vocabulary=self._parts.vocabulary)
         longest = max(len(prompt.token_ids) for prompt in prompts) + max_completion_length
         if self._window is not None and longest > self._window:
             raise ConfigError(

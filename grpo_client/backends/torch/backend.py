@@ -17,7 +17,7 @@ from transformers import PreTrainedModel
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 from grpo_client.backends.base import UpdateStats
-from grpo_client.backends.draws import extra_stop_ids
+from grpo_client.backends.draws import check_ids, extra_stop_ids, turn_end_note
 from grpo_client.backends.torch.adapters import prepare_training, trainable
 from grpo_client.backends.torch.attention import use_blocks
 from grpo_client.backends.torch.machine import resident_bytes
@@ -27,6 +27,7 @@ from grpo_client.backends.torch.sizes import model_sizes
 from grpo_client.backends.torch.state import read_state, weights_fingerprint, write_errors, write_state
 from grpo_client.backends.torch.ways import Way, check_lengths, choose_way, drawn_rows, long_rows, slower
 from grpo_client.config import TrainConfig
+from grpo_client.data.prompts import template_of
 from grpo_client.errors import ConfigError
 from grpo_client.learning.array_ops import ArrayOps
 from grpo_client.learning.batch import Batch, micro_batches
@@ -79,12 +80,15 @@ class TorchBackend:
         use_onednn(self.model)
         use_blocks(self.model)
         self._way, plainer = choose_way(self.model, drawn_rows(self.model))
-        self.notes = [note for note in (self._trained.note, plainer) if note is not None]
+        turns = turn_end_note(self.tokenizer, self._stop_ids, template_of(config))
+        self.notes = [note for note in (self._trained.note, plainer, turns) if note is not None]
         if config.checkpoint_activations:
             checkpoint_layers(self.model)
 
     def settle(self, prompts: Sequence[Prompt], *, max_completion_length: int) -> str | None:
         """Prove how passes are run on real prompts, as long as rows may become; a note where that changes the way."""
+        embedding: Any = self.model.get_input_embeddings()
+        check_ids(prompts, vocabulary=int(embedding.weight.shape[0]))
         rows = long_rows(prompts, completion=max_completion_length)
         check_lengths(self.model, rows)
         before = self._way
