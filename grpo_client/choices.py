@@ -10,8 +10,10 @@ from functools import partial
 from grpo_client.backends.base import Backend
 from grpo_client.config import TrainConfig
 from grpo_client.data.stream import PromptStream
+from grpo_client.evaluation import Measure
 from grpo_client.learning.advantages import Advantages, gdpo_advantages, group_advantages
 from grpo_client.learning.batch import Batch, build_batch, optimizer_batches
+from grpo_client.learning.losses import LossFn
 from grpo_client.learning.schedule import make_schedule
 from grpo_client.penalty import kl_penalties
 from grpo_client.ranks import own_rows
@@ -19,7 +21,7 @@ from grpo_client.rewards.client import Manifest, RewardClient
 from grpo_client.rewards.nulls import ON_NULL
 from grpo_client.rollout import Rollouts, Sampler, sampling_of
 from grpo_client.storage.provenance import record, reward_changes
-from grpo_client.types import Group, Prompt, Sampling
+from grpo_client.types import Group, Metrics, Prompt, Sampling, finite
 
 Collect = Callable[[Sequence[Prompt], int], Rollouts]  # (prompts, step) -> groups, scored
 Compare = Callable[[Sequence[Group]], Advantages]
@@ -73,17 +75,28 @@ def learning_rate(config: TrainConfig) -> Callable[[int], float]:
 
 
 def advantages(config: TrainConfig, backend: Backend, manifest: Manifest) -> Compare:
-    """How completions are compared."""
+    """How completions are compared, less what the KL costs them where it is part of the reward."""
+    if config.kl_in != "reward" or not config.kl_coef:
+        return by_rewards(config, manifest)
+    compare = _standardised(config)
+    return lambda groups: compare(_totals(groups), kl_P_G=kl_penalties(backend, groups), kl_coef=config.kl_coef)
+
+
+def by_rewards(config: TrainConfig, manifest: Manifest) -> Compare:
+    """How completions are compared by their rewards alone."""
     if config.advantages == "gdpo":
         weights = [spec.weight for spec in manifest.rewards]
         return lambda groups: gdpo_advantages(
             [list(zip(*(group.rewards.values[name] for name in manifest.names), strict=True)) for group in groups],
             weights=weights,
+            std_epsilon=config.std_epsilon,
         )
-    compare = partial(group_advantages, scale=config.scale, estimator=config.advantages)
-    if config.kl_in == "reward" and config.kl_coef:
-        return lambda groups: compare(_totals(groups), kl_P_G=kl_penalties(backend, groups), kl_coef=config.kl_coef)
+    compare = _standardised(config)
     return lambda groups: compare(_totals(groups))
+
+
+def _standardised(config: TrainConfig) -> Callable[..., Advantages]:
+    return partial(group_advantages, scale=config.scale, estimator=config.advantages, std_epsilon=config.std_epsilon)
 
 
 def _totals(groups: Sequence[Group]) -> list[list[float | None]]:
@@ -109,3 +122,43 @@ def batches(config: TrainConfig, backend: Backend, *, every_row: bool) -> Cut:
         return [backend.with_logprobs(part, old=config.updates_per_rollout > 1, ref=kl_in_loss) for part in parts]
 
     return cut
+
+
+def held_out(config: TrainConfig, backend: Backend, manifest: Manifest, loss_fn: LossFn) -> Measure:
+    """`eval/loss`, where prompts have several samples to compare, and `eval/kl`, where there is a reference.
+
+    Of held-out completions, as if the policy had just sampled them at the temperature of training: ratios are 1. All of
+    them are one optimizer step; a KL in the reward is left out of it.
+    """
+    compares, has_reference = config.eval_samples > 1 and not config.follow, config.kl_coef > 0
+    if backend.ranks.rank or not (compares or has_reference):
+        return lambda groups: {}
+    compare = by_rewards(config, manifest) if compares else _all_equal
+
+    def measured(groups: Sequence[Group]) -> Metrics:
+        batch = build_batch(
+            groups,
+            compare(groups),
+            max_completion_length=config.max_completion_length,
+            mask_truncated=config.mask_truncated,
+        )
+        found = backend.loss(backend.with_logprobs(batch, old=False, ref=has_reference), loss_fn)
+        row: Metrics = {}
+        if compares:
+            row["eval/loss"] = finite(found.loss) if batch.rows else None
+        if has_reference:
+            row["eval/kl"] = finite(found.metrics["kl"]) if batch.rows else None
+        return row
+
+    return measured
+
+
+def _all_equal(groups: Sequence[Group]) -> Advantages:
+    """Advantage 0 for each completion: one of a prompt alone compares with nothing, and is no worse for a null."""
+    return Advantages(
+        values_P_G=[[0.0] * len(group.rollouts) for group in groups],
+        dead_P=[True] * len(groups),
+        frac_reward_zero_std=1.0,
+        reward_mean=None,
+        reward_std=None,
+    )

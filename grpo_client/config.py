@@ -13,6 +13,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from grpo_client.errors import ConfigError
+from grpo_client.learning.advantages import STD_EPSILON
 from grpo_client.learning.losses import LossConfig, check_advantage_scale
 from grpo_client.options.option import Option, Section
 from grpo_client.options.settings import Setting, resolve
@@ -51,7 +52,7 @@ class DataOptions(Section):
         default="test", description="Split of a Hugging Face dataset for evaluation."
     )
     eval_prompts: Annotated[int, Option(may_change=True)] = Field(
-        default=64, ge=1, description="How many held-out prompts to evaluate on."
+        default=64, ge=-1, description="How many held-out prompts to evaluate on; -1 for all."
     )
     question_column: Annotated[str | None, Option(also_in="prompts")] = Field(
         default=None,
@@ -211,6 +212,11 @@ class LearningOptions(Section):
         description="What advantages are divided by: the std of the group, of the batch, nothing. "
         "Default: group, and none for dr_grpo and rloo.",
     )
+    std_epsilon: float = Field(
+        default=STD_EPSILON,
+        gt=0,
+        description="Added to the std that advantages are divided by; flat groups get 0 whatever it is.",
+    )
     kl_coef: Annotated[float, Option(("--beta",), card="table", trains_only=True)] = Field(
         default=0.0, ge=0, description="Weight of the KL to the reference model; 0 keeps no reference model."
     )
@@ -350,7 +356,7 @@ class OutputOptions(Section):
         "ever; 0 saves none but the final model.",
     )
     keep_checkpoints: Annotated[int, Option(("--save-total-limit",), may_change=True)] = Field(
-        default=2, ge=1, description="How many of the last checkpoints to keep, besides the best by evaluation."
+        default=2, ge=-1, description="How many of the last checkpoints to keep, besides the best; -1 for all."
     )
     resume: Annotated[str | None, Option(("--resume-from-checkpoint",), may_change=True, card="no")] = Field(
         default=None,
@@ -396,6 +402,10 @@ class TrainConfig(  # the last base's fields come first
         twice = next((one for one in ids if ids.count(one) > 1), None)
         if twice is not None:
             raise ValueError(f"--reward {twice} is there twice; name it once, with the weight that is meant")
+        if self.eval_prompts == 0:
+            raise ValueError("--eval-prompts 0: -1 takes all of them; --eval-every 0 turns evaluation off")
+        if self.keep_checkpoints == 0:
+            raise ValueError("--keep-checkpoints 0: -1 keeps all; --save-every 0 saves the final model alone")
         self.loss_config()
         if self.advantages == "rloo" and self.scale_rewards not in (None, "none"):
             raise ValueError("rloo is unscaled by definition; leave --scale-rewards out, or set it to none")

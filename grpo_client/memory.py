@@ -66,7 +66,8 @@ def estimate(sizes: ModelSizes, config: TrainConfig, *, prompt_tokens: int) -> E
     phases = {"learning": held + head + max(first, later + gradients)}
     completions = {"sampling": config.prompts_per_step * config.group_size}
     if config.eval_every:
-        completions["evaluation"] = config.eval_prompts * config.eval_samples
+        prompts = config.sampling_rows if config.eval_prompts == -1 else config.eval_prompts
+        completions["evaluation"] = prompts * config.eval_samples
     for phase, count in completions.items():
         drawn = _drawn(sizes, config, prompt_tokens, rows=min(config.sampling_rows, count))
         parts |= {f"{name} in {phase}": value for name, value in drawn.items()}

@@ -77,6 +77,9 @@ def prepare(
         sampler = Sampler(backend, rewards, run_id=folder.name)
         monitor = _monitor(config, folder, console, [*watching, *callbacks], checkpoint)
 
+        loss_fn = loss or make_loss(config.loss_config())
+        measure = choices.held_out(config, backend, manifest, loss_fn)
+
         def changed(what: str) -> None:
             monitor.say(what)
             changes.append(what)
@@ -85,14 +88,14 @@ def prepare(
             config=config,
             folder=folder,
             backend=backend,
-            evaluator=Evaluator(config, sampler, eval_prompts, eval_manifest),
+            evaluator=Evaluator(config, sampler, eval_prompts, manifest, eval_manifest, measure),
             monitor=monitor,
             prompts=stream,
             collect=choices.collect(config, sampler, choices.manifests(config, rewards, manifest, changed), stream),
             advantages=choices.advantages(config, backend, manifest),
             batches=choices.batches(config, backend, every_row=loss is not None),
             learning_rate=choices.learning_rate(config),
-            loss_fn=loss or make_loss(config.loss_config()),
+            loss_fn=loss_fn,
             guards=Guards(
                 max_null_fraction=config.max_null_fraction,
                 max_not_finite=config.max_not_finite,
@@ -204,7 +207,7 @@ def _manifests(
         suite = checkpoint.state["rewards"]["suite"] if same_name else suite
     manifest = rewards.resolve(suite=suite, rewards=[parse_reward(text) for text in config.reward])
     eval_manifest = rewards.resolve(suite=None, rewards=[(config.eval_reward, 1.0)])
-    top_value(eval_manifest)
+    top_value(eval_manifest, config.eval_reward)
     if "metadata" in manifest.needs() and not config.metadata_column:
         raise ConfigError("the rewards need metadata of each row; name its columns with --metadata-column")
     if checkpoint is None:
@@ -237,6 +240,7 @@ def _take_up(run: Run, checkpoint: Checkpoint) -> None:
     run.best = dict(checkpoint.state["best"])
     run.steps_done, run.pending = checkpoint.step, checkpoint.state["pending"]
     run.position = checkpoint.state["prompts"]
+    run.trained_tokens = checkpoint.state.get("trained_tokens", 0)  # checkpoints of before 2026-12 did not count
     restore_random(checkpoint.state["random"])
 
 

@@ -46,16 +46,18 @@ class Run:
     position: Mapping[str, Any] = field(default_factory=dict)  # of the prompts, after those steps
     pending: Metrics | None = field(default_factory=lambda: Metrics(step=0))  # that is to be reported
     best: dict[str, float] = field(default_factory=dict)  # step and accuracy of the best evaluation
+    trained_tokens: int = 0  # that counted in the losses of these steps
     changes: list[str] = field(default_factory=list)  # of the rewards, until a row tells them
 
     # ---- of a step ------------------------------------------------------------------------------------------
 
-    def done(self, step: int, row: Metrics) -> None:
+    def done(self, step: int, row: Metrics, *, tokens: int) -> None:
         """The model has learnt from this step, whose row is to be reported: a checkpoint made from now on goes on here.
 
         Also when the next step, or this one's evaluation, fails halfway.
         """
-        self.steps_done, self.pending = step, row
+        self.trained_tokens += tokens
+        self.steps_done, self.pending = step, row | {"trained_tokens": self.trained_tokens}
         self.position = self.prompts.position()
 
     def report(self) -> None:
@@ -112,6 +114,7 @@ class Run:
             "pending": self.pending,
             "guards": self.guards.state(),
             "best": self.best,
+            "trained_tokens": self.trained_tokens,
         }
         with storage_errors(self.folder):
             path = save_checkpoint(self.backend, self.folder, self.steps_done, state, card=self.card(self.steps_done))

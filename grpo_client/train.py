@@ -101,7 +101,7 @@ def _loop(run: Run, interrupted: Interruption) -> None:
             | time_metrics(rollouts, clock)
             | {"peak_mem_gb": run.backend.peak_memory_gb()}
         )
-        run.done(step, row)
+        run.done(step, row, tokens=sum(batch.denominators.tokens for batch in batches))
         must_stop = run.watch(groups, advantages, batches, updates)
         run.report()
         if must_stop is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -13,6 +14,11 @@ FinishReason = Literal["stop", "length"]
 
 Metrics = dict[str, float | int | str | None]
 """A step's (or an evaluation's) numbers under the names that people chart; what is unknown is None, never 0."""
+
+
+def finite(value: float) -> float | None:
+    """The value as a metric: None where it is not a number that JSON has."""
+    return value if math.isfinite(value) else None
 
 
 @dataclass(frozen=True, slots=True)

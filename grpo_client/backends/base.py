@@ -59,6 +59,9 @@ class Backend(Protocol):
     def update(self, batch: Batch, loss_fn: LossFn, *, learning_rate: float) -> UpdateStats:
         """One optimizer step on a batch, of which this rank has its own rows. Every rank must take it, rows or not."""
 
+    def loss(self, batch: Batch, loss_fn: LossFn) -> UpdateStats:
+        """The loss of a batch as if the policy had just sampled it: nothing is learnt, and no gradient made."""
+
     def save(self, path: Path) -> None:
         """Model (or adapter), tokenizer and generation config in Hugging Face format. Raises OSError."""
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -21,12 +20,12 @@ from grpo_client.commands.common import config_of, parser
 from grpo_client.config import TrainConfig
 from grpo_client.data.prompts import evaluation_examples, prompt_builder
 from grpo_client.errors import ConfigError, StorageError
-from grpo_client.evaluation import Evaluation, evaluate, evaluation_sampling, top_value
+from grpo_client.evaluation import Evaluation, Record, evaluate, evaluation_sampling, top_value
 from grpo_client.options.flags import Flag
 from grpo_client.rewards.client import Manifest, RewardClient
 from grpo_client.rollout import Sampler
 from grpo_client.terminal import printable
-from grpo_client.types import Prompt
+from grpo_client.types import Group, Prompt
 
 _SUMMARY = "Evaluate a model on held-out data: accuracy, pass@k, lengths. The path is that of evaluation in training."
 _EXAMPLES = """examples:
@@ -71,7 +70,7 @@ def main(arguments: Sequence[str]) -> int:
         on_retry=lambda message: console.print(Text(message), soft_wrap=True),
     ) as rewards:
         manifest = rewards.resolve(suite=None, rewards=[(config.eval_reward, 1.0)])
-        top_value(manifest)
+        top_value(manifest, config.eval_reward)
         evaluation, output = run(config, rewards, manifest, console)
     console.print(summary_table(evaluation, manifest, config))
     console.print(Text(f"every completion is in {output}"), soft_wrap=True)
@@ -80,7 +79,7 @@ def main(arguments: Sequence[str]) -> int:
 
 def run(config: EvalConfig, rewards: RewardClient, manifest: Manifest, console: Console) -> tuple[Evaluation, Path]:
     """Sample, score and write. Returns the file of completions."""
-    every_row = {"eval_every": 1, "eval_prompts": config.limit or sys.maxsize}
+    every_row = {"eval_every": 1, "eval_prompts": config.limit or -1}
     rows = evaluation_examples(config.model_copy(update=every_row))
     if not rows:
         raise ConfigError("name what to evaluate on: --data FILE, a Hugging Face dataset, or addition")
@@ -108,12 +107,12 @@ def _evaluated(
     with bar:
         task = bar.add_task("", total=len(prompts))
 
-        def take(records: Sequence[object]) -> None:
+        def take(groups: Sequence[Group], records: Sequence[Record]) -> None:
             file.writelines(json.dumps(one, ensure_ascii=False, allow_nan=False) + "\n" for one in records)
             file.flush()
             bar.advance(task, len(records) / sampling.group_size)
 
-        return evaluate(sampler, prompts, sampling, manifest, on_records=take)
+        return evaluate(sampler, prompts, sampling, manifest, judge=config.eval_reward, on_groups=take)
 
 
 @contextlib.contextmanager

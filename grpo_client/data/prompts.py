@@ -66,7 +66,8 @@ def training_examples(config: TrainConfig) -> Sequence[Example]:
 
 def evaluation_examples(config: TrainConfig) -> Sequence[Example]:
     """The first `eval_prompts` held-out rows; none where evaluation is off or has no data."""
-    return usable_examples(evaluation_records(config), chosen_columns(config))[: config.eval_prompts]
+    count = None if config.eval_prompts == -1 else config.eval_prompts
+    return usable_examples(evaluation_records(config), chosen_columns(config))[:count]
 
 
 def usable_examples(records: Sequence[Record], columns: Columns) -> list[Example]:

@@ -47,11 +47,13 @@ def group_advantages(
     estimator: str = "grpo",
     kl_P_G: Sequence[Sequence[float]] | None = None,
     kl_coef: float = 0.0,
+    std_epsilon: float = STD_EPSILON,
 ) -> Advantages:
     """How much better each completion's total reward is than the mean of its group.
 
-    scale: what that is divided by. "group": the group's std + 1e-4 (GRPO, arXiv 2402.03300); "batch": the std over
-    all scored totals of the step + 1e-4 (LitePPO, arXiv 2508.08221); "none": nothing (Dr. GRPO, arXiv 2503.20783).
+    scale: what that is divided by. "group": the group's std + std_epsilon (GRPO, arXiv 2402.03300); "batch": the std
+    over all scored totals of the step + std_epsilon (LitePPO, arXiv 2508.08221); "none": nothing (Dr. GRPO, arXiv
+    2503.20783).
     estimator: "rloo" compares with the mean of the n - 1 others, which is (r - mean) n / (n - 1) over the group's n
     scores (arXiv 2402.14740). It is unscaled by definition.
     kl_P_G: each completion's k1 against the reference, summed over its tokens, in nats (`penalty.kl_penalties`);
@@ -68,18 +70,23 @@ def group_advantages(
     dead_P = [_is_flat(scores) for scores in scores_P]
     step_scores = np.concatenate(scores_P)
     values_P = [
-        np.zeros(len(scores)) if dead else compare(scores) / divisor(scores, step_scores)
+        np.zeros(len(scores)) if dead else compare(scores) / divisor(scores, step_scores, std_epsilon)
         for scores, dead in zip(scores_P, dead_P, strict=True)
     ]
     return _summarise(values_P, dead_P, totals_P_G)
 
 
-def gdpo_advantages(scores_P_G: Sequence[Sequence[Sequence[float | None]]], *, weights: Sequence[float]) -> Advantages:
+def gdpo_advantages(
+    scores_P_G: Sequence[Sequence[Sequence[float | None]]],
+    *,
+    weights: Sequence[float],
+    std_epsilon: float = STD_EPSILON,
+) -> Advantages:
     """Each reward standardised within its group before the weighted sum, so that none drowns the others by its range.
 
     GDPO (arXiv 2601.05242), TRL multi_objective_aggregation="normalize_then_sum": the sums are divided by their
-    std + 1e-4 over the step. TRL also subtracts their mean, which is 0 by construction. A completion that lacks a
-    reward of non-zero weight is unscored; TRL puts that reward at its group's mean. A group is dead when every reward
+    std + std_epsilon over the step. TRL also subtracts their mean, which is 0 by construction. A completion that lacks
+    a reward of non-zero weight is unscored; TRL puts that reward at its group's mean. A group is dead when every reward
     in it is flat.
     scores_P_G: each completion's list of scores, one per weight.
 
@@ -97,10 +104,10 @@ def gdpo_advantages(scores_P_G: Sequence[Sequence[Sequence[float | None]]], *, w
         for k, weight in enumerate(weights):
             column = _scored(scores[k] for scores in rows) if weight else np.zeros(0)
             if not _is_flat(column):
-                sums, dead = sums + weight * (column - column.mean()) / (_std(column) + STD_EPSILON), False
+                sums, dead = sums + weight * (column - column.mean()) / (_std(column) + std_epsilon), False
         sums_P.append(sums)
         dead_P.append(dead)
-    divisor = _std(np.concatenate(sums_P)) + STD_EPSILON
+    divisor = _std(np.concatenate(sums_P)) + std_epsilon
     return _summarise([sums / divisor for sums in sums_P], dead_P, totals_P_G)
 
 
@@ -163,10 +170,10 @@ def _weighted_total(scores: Sequence[float | None], weights: Sequence[float]) ->
     return total
 
 
-SCALES: dict[str, Callable[[Floats, Floats], float]] = {  # (the group's scores, the step's) -> divisor
-    "group": lambda group, step: _std(group) + STD_EPSILON,
-    "batch": lambda group, step: _std(step) + STD_EPSILON,
-    "none": lambda group, step: 1.0,
+SCALES: dict[str, Callable[[Floats, Floats, float], float]] = {  # (the group's scores, the step's, epsilon) -> divisor
+    "group": lambda group, step, epsilon: _std(group) + epsilon,
+    "batch": lambda group, step, epsilon: _std(step) + epsilon,
+    "none": lambda group, step, epsilon: 1.0,
 }
 ESTIMATORS: dict[str, Callable[[Floats], Floats]] = {
     "grpo": lambda scores: scores - float(scores.mean()),

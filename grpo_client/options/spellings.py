@@ -13,7 +13,7 @@ from grpo_client.options.option import option
 # What looks like one of our settings, stands in TRL's and mlx_lm's place for one, or was one, and is not the same.
 DIFFERENT = {
     "epsilon": "in TRL it clips the ratio (--clip-low, --clip-high), in mlx-lm-lora it guards the std of advantages "
-    "against 0 (fixed at 1e-4 here)",
+    "against 0 (--std-epsilon)",
     "epsilon_high": "in TRL it is an offset above 1 (--clip-high), but with cispo the weight's absolute cap "
     "(--cispo-max-ratio)",
     "batch_size": "in mlx_lm it counts prompts of one pass, elsewhere completions; write --prompts-per-step (prompts) "

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -15,7 +14,7 @@ from reward_proto import v1
 from grpo_client.backends.base import UpdateStats
 from grpo_client.learning.advantages import Advantages
 from grpo_client.rollout import Rollouts
-from grpo_client.types import Group, Metrics, Rollout
+from grpo_client.types import Group, Metrics, Rollout, finite
 
 _MAXIMUM = ("/max", "_max")
 
@@ -80,11 +79,6 @@ def read_rows(file: Path) -> list[Metrics]:
     """The rows of a metrics.jsonl. Raises OSError."""
     with file.open(encoding="utf-8") as lines:
         return [json.loads(line) for line in lines]
-
-
-def finite(value: float) -> float | None:
-    """The value, or None where JSON has no number for it."""
-    return value if math.isfinite(value) else None
 
 
 def time_metrics(rollouts: Rollouts, clock: Stopwatch) -> Metrics:

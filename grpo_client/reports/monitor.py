@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -149,9 +150,10 @@ def say(console: Console, message: str) -> None:
 
 
 _LINE = (
-    ("reward", "reward"),
     ("eval/accuracy", "held-out accuracy"),
     ("completions/mean_length", "length"),
+    ("loss", "loss"),
+    ("learning_rate", "rate"),
     ("kl", "kl"),
     ("grad_norm", "grad norm"),
     ("time/step", "seconds"),
@@ -159,6 +161,7 @@ _LINE = (
     ("tok_per_s/rollout", "tok/s"),
     ("peak_mem_gb", "peak mem GB"),
 )
+_REWARD = re.compile(r"rewards/.*/mean")
 _PROGRESS = (("reward", "reward"), ("completions/mean_length", "length"), ("kl", "kl"), ("tok_per_s/rollout", "tok/s"))
 
 
@@ -166,9 +169,15 @@ def line(row: Metrics) -> str:
     """A step in one line."""
     seconds = row.get("time/step")
     shown = row | {"it/s": 1 / float(seconds)} if seconds else row
-    parts = [f"step {row['step']}", *_labelled(shown, _LINE)]
+    parts = [f"step {row['step']}", *_labelled(shown, [("reward", "reward"), *_each_reward(row), *_LINE])]
     nulls = row.get("reward/unscored")
     return "  ".join(parts + ([f"UNSCORED {nulls}"] if nulls else []))
+
+
+def _each_reward(row: Metrics) -> list[tuple[str, str]]:
+    """The rewards by name, unless there is but one, of weight 1."""
+    named = [(key, key.removeprefix("rewards/").removesuffix("/mean")) for key in row if _REWARD.fullmatch(key)]
+    return [] if len(named) == 1 and row[named[0][0]] == row.get("reward") else named
 
 
 def progress_text(row: Metrics) -> str:

@@ -24,6 +24,7 @@ from grpo_client.backends.base import Backend
 from grpo_client.errors import ConfigError
 
 CHECKPOINTS = "checkpoints"
+LATEST = "latest"
 RUN_STATE = "run_state.json"
 MODEL_CARD = "README.md"
 _FORMAT = 1
@@ -62,7 +63,25 @@ def save_checkpoint(backend: Backend, folder: Path, step: int, state: Mapping[st
         document = {"format": _FORMAT, "step": step, "random": _random_state(), "files": files} | dict(state)
         (beside / RUN_STATE).write_text(json.dumps(document, indent=1), encoding="utf-8")
 
-    return _whole(_path(folder, step), write)
+    path = _whole(_path(folder, step), write)
+    _point_to_latest(folder)
+    return path
+
+
+def _point_to_latest(folder: Path) -> None:
+    """`latest` of the run's folder is its newest checkpoint: a model or adapter that rolls on under one name."""
+    link = folder / LATEST
+    newest = checkpoint_folders(folder)[-1:]
+    if not newest:
+        link.unlink(missing_ok=True)
+        return
+    beside = link.with_name(f".{LATEST}.{os.getpid()}.partial")
+    beside.unlink(missing_ok=True)
+    try:
+        beside.symlink_to(newest[0].relative_to(folder))
+    except PermissionError:  # a file system without links
+        return
+    beside.replace(link)
 
 
 def set_later_aside(folder: Path, step: int) -> list[str]:
@@ -77,12 +96,14 @@ def set_later_aside(folder: Path, step: int) -> list[str]:
             shutil.rmtree(aside, ignore_errors=True)
             path.rename(aside)
             said.append(f"{path} is after step {step}; set aside as {aside.name}")
+    if said:
+        _point_to_latest(folder)
     return said
 
 
 def prune(folder: Path, *, keep: int, best: int | None) -> None:
-    """Remove all but the last `keep` checkpoints and that of step `best`."""
-    for path in checkpoint_folders(folder)[:-keep]:
+    """Remove all but the last `keep` checkpoints and that of step `best`; none where `keep` is -1."""
+    for path in checkpoint_folders(folder)[:-keep] if keep != -1 else ():
         if best is None or path != _path(folder, best):
             _remove(path)
 
@@ -91,7 +112,7 @@ def clear_remains(folder: Path) -> None:
     """Remove what a killed run left half written or half removed."""
     for parent in (folder, folder / CHECKPOINTS):
         for path in parent.glob(".*.partial"):
-            shutil.rmtree(path, ignore_errors=True)
+            path.unlink() if path.is_symlink() else shutil.rmtree(path, ignore_errors=True)
 
 
 def _whole(target: Path, write: Callable[[Path], None]) -> Path:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from importlib.util import find_spec
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -10,9 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 from pydantic import ValidationError
+from reward_proto import v1
 
 from grpo_client.backends.draws import noise
-from grpo_client.evaluation import evaluation_metrics, evaluation_sampling, pass_at_k, reported_ks, summarise
+from grpo_client.evaluation import evaluation_metrics, evaluation_sampling, judged, pass_at_k, reported_ks, summarise
+from grpo_client.rewards.client import Manifest
 from grpo_client.train import train
 from grpo_client.types import Prompt, Sampling
 from tests.client.failing import edited, proxy
@@ -50,6 +53,8 @@ def record(prompt: int, value: float | None, status: str = "scored", reason: str
         "right": None if value is None else value >= 1.0,
         "finish_reason": reason,
         "token_ids": [0] * tokens,
+        "scores": {"judge": value, "form": 0.25},
+        "total": None if value is None else value + 0.25,
     }
 
 
@@ -63,7 +68,8 @@ def test_nulls_are_in_no_mean_and_a_prompt_with_too_few_scores_is_in_no_pass_at_
         samples=2,
     )
     assert found.accuracy == pytest.approx(2 / 3)
-    assert found.reward == pytest.approx(2 / 3)
+    assert found.reward == pytest.approx(2 / 3 + 0.25)
+    assert found.rewards == {"judge": pytest.approx(2 / 3), "form": 0.25}
     assert found.pass_at == {1: pytest.approx((0.5 + 1.0) / 2), 2: pytest.approx(1.0)}
     assert (found.nulls, found.null_statuses) == (3, {"bad_gold": 1, "timeout": 2})
     assert found.mean_length == pytest.approx(14 / 6)
@@ -73,6 +79,7 @@ def test_nulls_are_in_no_mean_and_a_prompt_with_too_few_scores_is_in_no_pass_at_
 def test_where_nothing_was_scored_nothing_is_known() -> None:
     found = summarise([record(0, None, "timeout"), record(1, None, "timeout")], samples=1)
     assert (found.accuracy, found.reward, found.pass_at, found.nulls) == (None, None, {1: None}, 2)
+    assert found.rewards == {"judge": None, "form": 0.25}
     row = evaluation_metrics(found)
     assert row["eval/accuracy"] is None
     assert not [name for name in row if "pass@" in name]
@@ -112,7 +119,8 @@ def test_a_run_with_several_eval_samples_reports_pass_at_k_that_its_records_give
         for k in (2, 4):
             want = fmean(fmean(any(draw) for draw in itertools.combinations(one, k)) for one in right)
             assert row[f"eval/pass@{k}"] == pytest.approx(want)
-        assert row["eval/reward"] == pytest.approx(fmean(one["value"] for one in records))
+        assert row["eval/rewards/r1.int@1/mean"] == pytest.approx(fmean(one["value"] for one in records))
+        assert row["eval/reward"] == pytest.approx(fmean(one["total"] for one in records))
         assert row["eval/mean_length"] == pytest.approx(fmean(len(one["token_ids"]) for one in records))
         assert row["eval/clipped_ratio"] == pytest.approx(fmean(one["finish_reason"] == "length" for one in records))
         assert row["eval/null"] == 0
@@ -148,10 +156,10 @@ def test_several_greedy_samples_are_refused(configure: Configure, tmp_path: Path
 PAID = [0.0, 0.25, 0.999, 1.0]  # of the completions of each prompt; length.near's top value is 1
 
 
-def test_only_the_top_value_is_right_and_the_reward_is_the_mean_of_all(configure: Configure, server: Server) -> None:
+def test_only_the_top_value_is_right_and_the_judges_mean_is_that_of_all(configure: Configure, server: Server) -> None:
     def pay(answer: dict[str, Any]) -> None:
         for group in answer["groups"]:
-            group["totals"] = group["scores"]["length.near@1"] = PAID
+            group["scores"]["length.near@1"] = PAID  # the judge is no reward of the run: its weight is 0
 
     with proxy(server.url, edited(pay)) as url:
         config = configure(reward_url=url, eval_reward="length.near@1", eval_samples=4, eval_temperature=1.0, steps=0)
@@ -159,5 +167,93 @@ def test_only_the_top_value_is_right_and_the_reward_is_the_mean_of_all(configure
     (row,) = read(folder / "metrics.jsonl")
     assert row["eval/accuracy"] == row["eval/pass@1"] == 0.25
     assert (row["eval/pass@2"], row["eval/pass@4"]) == (0.5, 1.0)
-    assert row["eval/reward"] == pytest.approx(fmean(PAID))
+    assert row["eval/rewards/length.near@1/mean"] == pytest.approx(fmean(PAID))
+    assert row["eval/reward"] != pytest.approx(fmean(PAID))
     assert [one["right"] for one in read(folder / "evals.jsonl")] == [False, False, False, True] * 5
+
+
+# ---- what a run learns from, held out ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("rewards", "judge", "asked"),
+    [
+        (["a@1=2"], "b@1", [("a@1", 2.0), ("b@1", 0.0)]),
+        (["a@1=2", "b@1=0.5"], "b@1", [("a@1", 2.0), ("b@1", 0.5)]),  # asked once, with its weight
+    ],
+)
+def test_the_judge_is_asked_beside_the_rewards_and_pays_nothing(
+    rewards: list[str], judge: str, asked: list[tuple[str, float]]
+) -> None:
+    specs = [v1.RewardSpec(id=one.partition("=")[0], weight=float(one.partition("=")[2])) for one in rewards]
+    manifest, name = judged(Manifest(None, tuple(specs), {}, "s"), Manifest(None, (v1.RewardSpec(id=judge),), {}, "s"))
+    assert [(one.id, one.weight) for one in manifest.rewards] == asked
+    assert name == judge
+
+
+def test_a_judge_with_other_parameters_than_the_reward_of_its_name_is_another_one() -> None:
+    trained = v1.RewardSpec(id="length.near@1", params={"target": 9})
+    manifest, name = judged(
+        Manifest(None, (trained,), {}, "s"), Manifest(None, (v1.RewardSpec(id="length.near@1"),), {}, "s")
+    )
+    assert name == "length.near@1 (eval)"
+    assert manifest.names == ["length.near@1", name]
+
+
+def test_each_reward_of_the_training_is_told_of_held_out_completions(configure: Configure) -> None:
+    rewards = ["r1.count_xml@1=2", "length.near@1=0.5"]
+    folder = train(configure(suite=None, reward=rewards, steps=0, eval_samples=2, eval_temperature=1.0))
+    (row,) = read(folder / "metrics.jsonl")
+    records = read(folder / "evals.jsonl")
+    assert {key for key in row if key.startswith("eval/rewards/")} == {
+        f"eval/rewards/{name}/mean" for name in ("r1.count_xml@1", "length.near@1", "r1.int@1")
+    }
+    for name in ("r1.count_xml@1", "length.near@1"):
+        assert row[f"eval/rewards/{name}/mean"] == pytest.approx(fmean(one["scores"][name] for one in records))
+    for one in records:
+        want = 2 * one["scores"]["r1.count_xml@1"] + 0.5 * one["scores"]["length.near@1"]
+        assert one["total"] == pytest.approx(want)
+
+
+NO_MLX = pytest.mark.skipif(find_spec("mlx_lm") is None, reason="no MLX here")
+BACKENDS = ["torch", pytest.param("mlx", marks=NO_MLX)]
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_held_out_loss_is_that_of_a_policy_which_has_just_sampled(configure: Configure, backend: str) -> None:
+    """Ratios of 1: minus each completion's advantage, a token at a time."""
+    settings = {"suite": None, "reward": ["length.near@1"], "kl_coef": 0.0, "eval_samples": 4, "eval_temperature": 1.3}
+    stops = [str(one) for one in range(0, 260, 7)]  # for completions of different lengths
+    folder = train(configure(**settings, steps=0, backend=backend, stop=stops))
+    (row,) = read(folder / "metrics.jsonl")
+    records = read(folder / "evals.jsonl")
+    tokens, total = 0, 0.0
+    for prompt in range(5):
+        group = [one for one in records if one["prompt_index"] == prompt]
+        paid = np.array([one["total"] for one in group])
+        advantages = (paid - paid.mean()) / (paid.std(ddof=1) + 1e-4)
+        tokens += sum(len(one["token_ids"]) for one in group)
+        total += sum(-a * len(one["token_ids"]) for a, one in zip(advantages, group, strict=True))
+    assert abs(total / tokens) > 1e-3
+    assert row["eval/loss"] == pytest.approx(total / tokens, abs=1e-5)
+    assert "eval/kl" not in row
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_held_out_kl_begins_at_nothing_and_grows_with_learning(configure: Configure, backend: str) -> None:
+    folder = train(configure(steps=4, eval_every=4, learning_rate=0.02, kl_coef=0.1, backend=backend))
+    first, last = (row for row in read(folder / "metrics.jsonl") if "eval/kl" in row)
+    assert first["eval/kl"] == pytest.approx(0.0, abs=1e-6)
+    assert last["eval/kl"] > 1e-3
+    assert "eval/loss" not in first  # one greedy completion of a prompt compares with nothing
+
+
+@pytest.mark.parametrize(("asked", "evaluated"), [(5, 5), (-1, 9), (99, 9)])
+def test_minus_one_evaluates_on_every_prompt(configure: Configure, asked: int, evaluated: int) -> None:
+    folder = train(configure(eval_prompts=asked, steps=0))
+    assert len(read(folder / "evals.jsonl")) == evaluated
+
+
+def test_no_prompts_to_evaluate_on_are_refused_with_what_turns_evaluation_off(configure: Configure) -> None:
+    with pytest.raises(ValidationError, match="--eval-every 0 turns evaluation off"):
+        configure(eval_prompts=0)

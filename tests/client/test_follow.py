@@ -48,13 +48,16 @@ def test_a_moved_alias_is_taken_up_at_a_step_boundary_on_request_only(
 
     config = TrainConfig(
         model=save_tiny(tmp_path / "tiny"), reward_url=server.url, suite="mine@stable", follow=follow, steps=4,
-        prompts_per_step=1, group_size=2, max_completion_length=4, eval_every=0, output_dir=tmp_path / "run",
+        prompts_per_step=1, group_size=2, max_completion_length=4, eval_every=4, eval_prompts=2,
+        eval_reward="r1.accuracy@1", output_dir=tmp_path / "run",
     )  # fmt: skip
-    rows = [
-        json.loads(line)
-        for line in (train(config, prompt_order=moving) / "metrics.jsonl").read_text().split("\n")[1:-1]
+    start, *rows = [
+        json.loads(line) for line in (train(config, prompt_order=moving) / "metrics.jsonl").read_text().splitlines()
     ]
     assert [row["reward/suite"] for row in rows] == suites
     for row in rows:
         name = "r1.int@1" if row["reward/suite"] == "mine@1" else "r1.count_xml@1"
         assert f"rewards/{name}/mean" in row
+    # A run whose rewards move is held out to its judge alone: the others would not compare.
+    told = {key for key in start if key.startswith("eval/rewards/")}
+    assert told == {"eval/rewards/r1.accuracy@1/mean"} | (set() if follow else {"eval/rewards/r1.int@1/mean"})

@@ -56,6 +56,10 @@ def check_metrics_against_rollouts(folder: Path) -> None:
         assert row["completions/clipped_ratio"] == pytest.approx(clipped)
 
 
+def tokens_of(folder: Path, step: int) -> int:
+    return sum(one["token_count"] for one in read(folder / "rollouts.jsonl") if one["step"] == step)
+
+
 def test_a_run_writes_rows_rollouts_plot_and_model_that_agree(configure: Configure) -> None:
     config = configure(save_every=2)
     folder = train(config)
@@ -67,6 +71,9 @@ def test_a_run_writes_rows_rollouts_plot_and_model_that_agree(configure: Configu
     assert rows[1]["kl"] == pytest.approx(0.0, abs=1e-6)
     assert rows[1]["sampling/logp_diff_max"] < 1e-3
     assert rows[3]["kl"] > 0
+    counted = list(itertools.accumulate(tokens_of(folder, step) for step in (1, 2, 3)))
+    assert [row["trained_tokens"] for row in rows[1:]] == counted
+    assert "trained_tokens" not in rows[0]
     for step, members in itertools.groupby(read(folder / "evals.jsonl"), key=lambda one: one["step"]):
         assert rows[step]["eval/accuracy"] == fmean(one["value"] == 0.5 for one in members)
         assert rows[step]["eval/reward_id"] == "r1.int@1"

@@ -147,6 +147,19 @@ class MlxBackend:
             self._optimizer.step(total, learning_rate=learning_rate)
         return UpdateStats(float(loss.item()), float(norm.item()), applied, merge_stats(stats))
 
+    def loss(self, batch: Batch, loss_fn: LossFn) -> UpdateStats:
+        """The loss of a batch as if the policy had just sampled it: nothing is learnt, and no gradient made."""
+        parts = micro_batches(batch, token_budget=self._micro_batch_tokens)
+        counts = replace(batch.denominators, micro_batches=max(len(parts), 1))
+        loss, stats = 0.0, []
+        for part in parts:
+            logprobs, mask = self._logprobs_of(self._parts, part, temperature=self._temperature)
+            outputs = loss_fn(MLX_OPS, replace(_inputs(part, logprobs, mask), sampling_logprobs=logprobs), counts)
+            loss += float(outputs.loss.item())
+            stats.append(outputs.stats)
+        mx.clear_cache()
+        return UpdateStats(loss, 0.0, math.isfinite(loss), merge_stats(stats))
+
     def _gradients(self, part: Batch, loss_fn: LossFn, counts: Denominators) -> tuple[mx.array, LossStats, Tree]:
         """A part's share of the loss, its statistics, and its gradient."""
 

@@ -153,6 +153,20 @@ class TorchBackend:
         self._optimizer.zero_grad(set_to_none=True)
         return UpdateStats(loss, norm, applied, merge_stats(stats))
 
+    @torch.no_grad()
+    def loss(self, batch: Batch, loss_fn: LossFn) -> UpdateStats:
+        """The loss of a batch as if the policy had just sampled it: nothing is learnt, and no gradient made."""
+        parts = micro_batches(batch, token_budget=self._micro_batch_tokens)
+        counts = replace(batch.denominators, micro_batches=max(len(parts), 1))
+        loss, stats = 0.0, []
+        for part in parts:
+            logprobs, mask = self._logprobs(self.model, part)
+            inputs = replace(self._inputs(part, logprobs, mask), sampling_logprobs=logprobs)
+            outputs = loss_fn(TORCH_OPS, inputs, counts)
+            loss += float(outputs.loss)
+            stats.append(outputs.stats)
+        return UpdateStats(loss, 0.0, math.isfinite(loss), merge_stats(stats))
+
     def _inputs(self, part: Batch, logprobs: torch.Tensor, mask: torch.Tensor) -> LossInputs:
         def padded(lists: Sequence[Sequence[float] | None]) -> torch.Tensor | None:
             if any(one is None for one in lists):

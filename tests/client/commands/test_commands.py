@@ -28,7 +28,10 @@ def test_eval_finds_what_evaluation_in_training_found(configure: Configure, run:
     )
     assert code == 0
     last = [one for one in read(folder / "evals.jsonl") if one.pop("step") == 3]
-    assert read(tmp_path / "found.jsonl") == last
+    found = read(tmp_path / "found.jsonl")
+    assert [one.pop("scores") for one in found] == [{"r1.int@1": one["value"]} for one in last]
+    assert [one.pop("total") for one in found] == [one["value"] for one in last]
+    assert found == [{key: one[key] for key in one.keys() - {"scores", "total"}} for one in last]
     row = read(folder / "metrics.jsonl")[-1]
     for label, key in (("accuracy", "eval/accuracy"), ("pass@1", "eval/pass@1"), ("pass@2", "eval/pass@2")):
         assert re.search(rf"{label} .*{row[key]:.1%}", out), (label, out)

@@ -21,6 +21,20 @@ BATCH = 2.0529725518857020
 
 WORKED = [  # what it shows, totals, options, advantages, dead
     ("std with ddof 1", [[1, 0, 0, 1]], {"scale": "group"}, [[HALF, -HALF, -HALF, HALF]], [False]),
+    (
+        "an epsilon of one's own: 0.5 / (0.57735027 + 0.25)",
+        [[1, 0, 0, 1]],
+        {"scale": "group", "std_epsilon": 0.25},
+        [[0.6043389585039245, -0.6043389585039245, -0.6043389585039245, 0.6043389585039245]],
+        [False],
+    ),
+    (
+        "the same over the batch: 2 / (1.63299316 + 0.5)",
+        [[2, 2], [0, 4]],
+        {"scale": "batch", "std_epsilon": 0.5},
+        [[0.0, 0.0], [-0.9376495132596845, 0.9376495132596845]],
+        [True, False],
+    ),
     ("three scores", [[1, 2, 3]], {"scale": "group"}, [[-UNIT, 0, UNIT]], [False]),
     ("a null is left out, not 0", [[1, None, 2, 3]], {"scale": "group"}, [[-UNIT, None, 0, UNIT]], [False]),
     ("unscaled", [[1, 0, 0, 1]], {"scale": "none"}, [[0.5, -0.5, -0.5, 0.5]], [False]),

@@ -34,7 +34,10 @@ ROW: Metrics = {
     "reward/null/error": 1,
     "reward/unscored": 3,
 }
-RECORD = {"prompt_index": 0, "status": "scored", "token_ids": [1], "finish_reason": "stop", "value": 1.0, "right": True}
+RECORD = {
+    "prompt_index": 0, "status": "scored", "token_ids": [1], "finish_reason": "stop", "value": 1.0, "right": True,
+    "scores": {"math.equal@1": 1.0}, "total": 1.0,
+}  # fmt: skip
 
 
 class Heard(Callback):
@@ -163,9 +166,24 @@ def test_a_full_disk_ends_the_run_with_an_oserror_and_leaves_the_terminal_whole(
 
 def test_a_line_tells_rate_tokens_and_memory_and_leaves_out_what_is_not_known() -> None:
     assert line(ROW) == (
-        "step 7  reward 0.5  length 1024  seconds 4  it/s 0.25  tok/s 12346  peak mem GB 1.25  UNSCORED 3"
+        "step 7  reward 0.5  length 1024  loss 1e-09  seconds 4  it/s 0.25  tok/s 12346  peak mem GB 1.25  UNSCORED 3"
     )
     assert line({"step": 0, "eval/accuracy": 0.0}) == "step 0  held-out accuracy 0"
+
+
+@pytest.mark.parametrize(
+    ("named", "shown"),
+    [
+        ({"a@1": 0.5, "b@1": None, "c@2": -0.25}, "reward 0.5  a@1 0.5  c@2 -0.25"),
+        ({"a@1": 0.25}, "reward 0.5  a@1 0.25"),  # of weight 2
+        ({"a@1": 0.5}, "reward 0.5"),  # it would be said twice
+        ({}, "reward 0.5"),
+    ],
+)
+def test_a_line_tells_each_reward_loss_and_rate(named: dict[str, float | None], shown: str) -> None:
+    of_each: Metrics = {f"rewards/{name}/mean": value for name, value in named.items()}
+    row: Metrics = {"step": 3, "reward": 0.5} | of_each | {"rewards/a@1/std": 9.0, "loss": 0.125, "learning_rate": 3e-5}
+    assert line(row) == f"step 3  {shown}  loss 0.125  rate 3e-05"
 
 
 def test_the_progress_bar_tells_reward_length_kl_and_tokens(tmp_path: Path) -> None:

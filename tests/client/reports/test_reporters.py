@@ -37,7 +37,7 @@ RECORD = {
     "prompt_index": 0, "sample": 0, "gold": "2",
     "prompt": [{"role": "system", "content": "s"}, {"role": "user", "content": "1 + 1?"}],
     "text": "it is 2 \x1b[2J", "token_ids": [1, 2], "finish_reason": "stop", "value": 1.0, "status": "scored",
-    "right": True,
+    "right": True, "scores": {"math.equal@1": 1.0}, "total": 1.0,
 }  # fmt: skip
 EVALUATION = summarise([RECORD, RECORD | {"value": None, "right": None, "status": "timeout"}], samples=2)
 
